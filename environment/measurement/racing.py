@@ -4,7 +4,8 @@ This is how all parts of the program decide what is faster. The candidates of a 
 in two heats of sessions of their own. A candidate leaves the race as soon as enough evidence says that it is not worth
 having. It wins the first heat as soon as enough evidence says that it is faster, and is then timed afresh in the second
 heat, with other sessions and without regard to the first: sessions of one and the same file differ, and who wins has
-often been lucky. A candidate that wins both heats is faster.
+often been lucky. A candidate that wins both heats is faster. A heat may end once its leader has won it: those that are
+behind stay undecided.
 
 In each heat, a program that is not faster than the reference by `margin` wins with a probability of at most
 `Rule.error`, whatever noise there is and whenever a heat ends (`environment.statistics.sequential`).
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,6 +29,8 @@ from environment.statistics.sequential import Evidence, Verdict
 
 HEATS = 2
 """Number of heats that a faster candidate wins."""
+LONG = 6
+"""Number of pairs by which a clear difference is proved; a candidate without a verdict is then looked at."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,14 @@ class _Runner:
         elif len(self.ratios[-1]) >= self.rule.pairs:
             self.verdict = Verdict.UNDECIDED
 
+    @property
+    def is_running(self) -> bool:
+        return self.verdict is None
+
+    def is_ahead_of(self, other: _Runner) -> bool:
+        """Returns whether it has the smaller median of ratios in this heat."""
+        return float(np.median(self.ratios[-1])) < float(np.median(other.ratios[-1]))
+
     def outcome(self) -> Outcome:
         groups = [group for group in self.ratios if group]
         verdict = self.verdict or Verdict.UNDECIDED
@@ -128,6 +139,8 @@ def race(
     *,
     feeds: Feeds | None = None,
     seconds: float = math.inf,
+    ends_with_leader: bool = False,
+    is_same: Callable[[int], bool] = lambda candidate: False,
     on_round: Callable[[], object] = lambda: None,
     is_asked_to_end: Callable[[], bool] = lambda: False,
     now: Callable[[], float] = time.monotonic,
@@ -137,7 +150,10 @@ def race(
     Args:
       rule: None means the defaults of `Rule`.
       feeds: arrays by input name; None means `timing_feeds` of the reference.
-      seconds: limit of time, after which no other round begins; what is not decided by then stays undecided.
+      seconds: limit of time of each heat; what is not decided by then, and by `LONG` pairs, stays undecided.
+      ends_with_leader: whether a heat ends once a candidate has won it and no other one is ahead of that.
+      is_same: called once, in the first heat, with each candidate that has no verdict after `LONG` pairs; returns
+        whether it is known that it does the same as the reference, so that it is not faster.
       on_round: called after each round of samples.
       is_asked_to_end: returns whether to end at once; asked between rounds.
       now: returns wall-clock seconds, for the limit of time.
@@ -146,35 +162,50 @@ def race(
       ModelError: a runtime cannot run a model.
       ClockError: the clock does not go forward.
     """
-    rule, until = rule or Rule(), now() + seconds
+    rule = rule or Rule()
     if feeds is None:
         feeds = timing_feeds(input_specs(reference.model), np.random.default_rng(rule.seed))
     rng, clock = np.random.default_rng(rule.seed), common_clock(each.runtime.clock for each in (reference, *candidates))
-    variants, runners = [reference, *candidates], [_Runner(rule) for _ in candidates]
+    variants, runners = [reference, *candidates], {index: _Runner(rule) for index in range(1, 1 + len(candidates))}
 
     def open_sampler(index: int) -> Sampler:
         session = variants[index].runtime.open(variants[index].model, feeds)
         return Sampler(session, clock, rule.warmup, rule.settling, variants[index].before_each)
 
-    def is_over() -> bool:
-        return is_asked_to_end() or now() >= until
+    def look_at(index: int, runner: _Runner) -> None:
+        if len(runner.ratios) == 1 and len(runner.ratios[0]) == LONG and is_same(index - 1):
+            runner.verdict = Verdict.NOT_FASTER
 
-    running = list(range(1, len(variants)))
+    running = runners
     for _ in range(HEATS):
-        if not running or is_over():
+        until = now() + seconds
+
+        def is_over(heat: dict[int, _Runner] = running, until: float = until) -> bool:
+            is_late = now() >= until and all(len(each.ratios[-1]) >= LONG for each in heat.values() if each.is_running)
+            return is_asked_to_end() or is_late or (ends_with_leader and _has_leader(heat.values()))
+
+        if not running or is_asked_to_end():
             break
-        _heat({index: runners[index - 1] for index in running}, open_sampler, rng, on_round, is_over)
-        running = [index for index in running if runners[index - 1].verdict is Verdict.FASTER]
-    for index in running:
-        if len(runners[index - 1].ratios) < HEATS:  # it has won a heat, but the race was ended
-            runners[index - 1].verdict = Verdict.UNDECIDED
-    return [runner.outcome() for runner in runners]
+        _heat(running, open_sampler, rng, look_at, on_round, is_over)
+        running = {index: runner for index, runner in running.items() if runner.verdict is Verdict.FASTER}
+    for runner in running.values():
+        if len(runner.ratios) < HEATS:  # it has won a heat, but the race was ended
+            runner.verdict = Verdict.UNDECIDED
+    return [runner.outcome() for runner in runners.values()]
+
+
+def _has_leader(runners: Iterable[_Runner]) -> bool:
+    """Returns whether a runner has won the heat, and none that still runs is ahead of it."""
+    runners = list(runners)
+    won = [each for each in runners if each.verdict is Verdict.FASTER]
+    return any(not any(other.is_running and other.is_ahead_of(each) for other in runners) for each in won)
 
 
 def _heat(
     runners: dict[int, _Runner],
     open_sampler: Callable[[int], Sampler],
     rng: np.random.Generator,
+    look_at: Callable[[int, _Runner], object],
     on_round: Callable[[], object],
     is_over: Callable[[], bool],
 ) -> None:
@@ -189,6 +220,8 @@ def _heat(
                 if index:
                     runners[index].add(seconds / found[0])
         for index, runner in runners.items():
-            if runner.verdict is not None:
+            if runner.is_running:
+                look_at(index, runner)
+            if not runner.is_running:
                 samplers.pop(index, None)
         on_round()

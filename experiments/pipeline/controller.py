@@ -7,23 +7,30 @@ search then starts anew, because another graph may be the cheapest by the new pr
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from controller.interface import Controller, make
 from controller.records import EpisodeRecord
+from controller.search.ascent import Best
 from controller.search.climb import SECONDS
+from controller.search.journal import JournalError, read
 from controller.search.replayed import SHORTEST_S, Actions, Search, SearchLimits
 from environment.costs.measured.cost_model import Measured
 from environment.costs.measured.retiming import difference, retime
 from experiments.config.run import RunConfig
+from experiments.errors import DamagedRun
 from experiments.pipeline.learning import STAGE, Learning, train, train_for_real
 from experiments.pipeline.load import Loaded
 from experiments.pipeline.measure import feeds_of, runtime_of
+from experiments.runs.progress import format_duration
 from experiments.runs.run import Run, in_round, of_round
 from experiments.runs.signals import finishing
 
 RETIME = "retime"
+JOURNAL = "climb.jsonl"
+"""Name of the checkpoint that is the journal of a climb."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,12 +41,14 @@ class TrainingFacts:
       num_collected: number of episodes played in the real environment before the evaluation.
       accuracy: accuracy of the last world model on held-out episodes, a row for each number of steps.
       stop_reason: why a search stopped; empty if there was no search.
+      timed: number of whole graphs that a climb has timed.
       rounds: a row for each round, including round 0 before any recollection; see `Learning.round_row`.
     """
 
     num_collected: int = 0
     accuracy: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     stop_reason: str = ""
+    timed: int = 0
     rounds: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
 
@@ -76,12 +85,30 @@ def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
 
 def _climbed(run: Run, loaded: Loaded) -> Prepared:
     """Runs a search by the clock, which the first Ctrl-C ends with the best graph so far."""
+    journal = run.directory.checkpoint(JOURNAL)
+
+    def note(best: Best) -> None:
+        since = f"after {format_duration(best.elapsed_s)} and {best.timed} timed graphs"
+        run.progress.note(f"Faster: {best.ratio:.3f} of the model's time {since}.")
+
     with finishing() as is_asked_to_end:
-        climb = _new_controller(run.config, loaded, run.config.search.seconds, is_asked_to_end)
+        settings = {"is_asked_to_end": is_asked_to_end, "journal": journal, "on_faster": note}
+        climb = _new_controller(run.config, loaded, run.config.search.seconds, **settings)
         assert isinstance(climb, Search)
         loaded.env.reset(seed=run.seed(STAGE))
-        train(run, climb, lambda: loaded.env, climb.total)
-    return Prepared(climb, facts=TrainingFacts(stop_reason=str(climb.stop_reason or "")))
+        try:
+            train(run, climb, lambda: loaded.env, climb.total)
+        except JournalError as error:
+            raise DamagedRun(journal, str(error)) from error
+    return Prepared(climb, facts=TrainingFacts(stop_reason=str(climb.stop_reason or ""), timed=_timed(journal)))
+
+
+def _timed(journal: Path) -> int:
+    """Returns the number of graphs that a climb has timed, by its journal."""
+    try:
+        return sum(line["kind"] == "timed" for line in read(journal)) if journal.is_file() else 0
+    except JournalError as error:
+        raise DamagedRun(journal, str(error)) from error
 
 
 def _searched(run: Run, loaded: Loaded) -> Prepared:
@@ -118,17 +145,19 @@ def _time_left(run: Run, number: int) -> float:
     return max(left, SHORTEST_S) if run.config.search.seconds else 0.0
 
 
-def _new_controller(
-    config: RunConfig, loaded: Loaded, seconds: float, is_asked_to_end: Callable[[], bool] = lambda: False
-) -> Controller:
-    """Returns a new controller that needs no world model; a search is limited to `seconds`, 0 meaning no limit."""
+def _new_controller(config: RunConfig, loaded: Loaded, seconds: float, **of_climb: Any) -> Controller:
+    """Returns a new controller that needs no world model; a search is limited to `seconds`, 0 meaning no limit.
+
+    Args:
+      of_climb: further arguments of `ClimbController`.
+    """
     search = config.search
     limits = SearchLimits(search.budget, seconds, search.memory_mb, search.threads)
     by_clock: dict[str, Any] = {
         "runtime": runtime_of(config),
         "limits": dataclasses.replace(limits, seconds=seconds or SECONDS),
         "feeds": feeds_of(loaded),
-        "is_asked_to_end": is_asked_to_end,
+        **of_climb,
     }
     settings: Mapping[str, Mapping[str, Any]] = {
         "taso": {"alpha": search.alpha, "passes": search.passes, "limits": limits},

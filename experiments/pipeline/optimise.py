@@ -202,6 +202,7 @@ def assemble_result(
         rules_applied=count_rules(best.rule_names[: best.best_step]),
         found_by=SOURCES[best.kind],
         stop_reason=training.stop_reason,
+        timed=training.timed,
         candidates=loaded.num_candidates,
         accuracy=training.accuracy,
         rounds=training.rounds,

@@ -104,6 +104,7 @@ class Result:
       rules_applied: number of uses of each rule on the way to the exported graph, by name, in order of first use.
       found_by: the source of the exported graph.
       stop_reason: why a search stopped; empty if there was no search.
+      timed: number of whole graphs that a search by the clock has timed.
       candidates: number of rewrites that the start graph allows.
       accuracy: accuracy of the last world model on held-out episodes, a row for each number of steps; see
         `pipeline.world_model.measure_accuracy`.
@@ -152,6 +153,7 @@ class Result:
     peak_memory_bytes: int
     graph_hash: str
     by_clock: bool = False
+    timed: int = 0
     on_all_cores: MeasuredRatio | None = None
     bytes_before: int = 0
     bytes_after: int = 0

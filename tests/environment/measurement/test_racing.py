@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -71,16 +72,39 @@ def test_a_lucky_session_does_not_win() -> None:
 
 
 def test_what_is_ended_is_undecided_and_never_faster() -> None:
-    machine = FakeMachine(noise=0.001)
-    (found,) = raced(machine, [0.5], seconds=INFERENCE_S * 10)
-    assert found.verdict is Verdict.UNDECIDED and 1 <= found.pairs < ONCE
-    rounds: list[int] = []
-    (found,) = raced(
-        FakeMachine(), [0.5], on_round=lambda: rounds.append(1), is_asked_to_end=lambda: len(rounds) >= ONCE
-    )
-    assert len(rounds) == ONCE and found.verdict is Verdict.UNDECIDED, "it has won one heat of two"
-    (found,) = raced(FakeMachine(), [0.5], seconds=0.0)
-    assert found.pairs == found.sessions == 0 and found.verdict is Verdict.UNDECIDED
+    for most in (0, 3, ONCE):
+        rounds: list[int] = []
+        ended = partial(_has_run, rounds, most)
+        (found,) = raced(FakeMachine(), [0.5], on_round=partial(rounds.append, 1), is_asked_to_end=ended)
+        assert len(rounds) == found.pairs == most and found.verdict is Verdict.UNDECIDED
+
+
+def _has_run(rounds: list[int], most: int) -> bool:
+    return len(rounds) >= most
+
+
+def test_a_heat_out_of_time_still_proves_what_is_clear() -> None:
+    clear, unclear = raced(FakeMachine(noise=0.02), [0.5, 0.985], seconds=1e-9)
+    assert clear.verdict is Verdict.FASTER and clear.pairs == 2 * ONCE
+    assert unclear.verdict is Verdict.UNDECIDED and unclear.pairs == ONCE
+
+
+def test_a_heat_ends_with_its_leader_unless_another_one_is_ahead() -> None:
+    fast, same = raced(FakeMachine(noise=0.02), [0.8, 0.985], ends_with_leader=True)
+    assert fast.verdict is Verdict.FASTER and same.verdict is Verdict.UNDECIDED and same.pairs == ONCE
+    both = raced(FakeMachine(noise=0.001), [0.8, 0.7], ends_with_leader=True)
+    assert [each.verdict for each in both] == [Verdict.FASTER] * 2
+
+
+def test_only_what_is_hard_to_decide_is_looked_at_whether_it_is_the_same() -> None:
+    asked: list[int] = []
+
+    def is_same(candidate: int) -> bool:
+        asked.append(candidate)
+        return True
+
+    found = raced(FakeMachine(noise=0.02), [0.5, 1.0, 2.0], is_same=is_same)
+    assert asked == [1] and found[1].verdict is Verdict.NOT_FASTER and found[1].pairs == ONCE
 
 
 def test_too_much_noise_is_undecided() -> None:
