@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -189,6 +190,11 @@ class VerifyConfig:
         _require("num_inputs", self.num_inputs, 2)  # one input set could not show that the outputs react
 
 
+def num_cores() -> int:
+    """Returns the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 @dataclasses.dataclass(frozen=True)
 class MeasureConfig:
     """The end-to-end measurement.
@@ -201,8 +207,9 @@ class MeasureConfig:
       sessions: sessions of each model over which the pairs are spread, because sessions of identical bytes differ a
         little.
       control: whether the model is also measured against itself, which shows what the ratio is worth.
-      threads: threads of ONNX Runtime; 1 has the least noise.
-      all_cores: whether the result is also measured with as many threads as there are cores, for the summary.
+      threads: threads of ONNX Runtime, or `all`: as many as this process may use cores; 1 has the least noise.
+      all_cores: whether the result is also measured, for the summary, with as many threads as there are cores, or with
+        one if `threads` is already as many.
       level: level of ONNX Runtime's own graph optimisation, for both models.
     """
 
@@ -211,7 +218,7 @@ class MeasureConfig:
     seconds: float = 0.0
     sessions: int = 3
     control: bool = True
-    threads: int = 1
+    threads: int | Literal["all"] = 1
     all_cores: bool = False
     level: Level = "all"
 
@@ -221,7 +228,12 @@ class MeasureConfig:
         _require("pairs", self.pairs, 2)
         _require("seconds", self.seconds, 0)
         _require("sessions", self.sessions, 1)
-        _require("threads", self.threads, 1)
+        _require("threads", self.num_threads, 1)
+
+    @property
+    def num_threads(self) -> int:
+        """The number of threads that `threads` stands for here."""
+        return num_cores() if self.threads == "all" else self.threads
 
 
 @dataclasses.dataclass(frozen=True)

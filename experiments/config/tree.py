@@ -97,7 +97,8 @@ def _checked(value: Any, hint: Any, path: str, source: str) -> Any:
     Raises:
       UserError: the value has another type.
     """
-    for kind in typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,):
+    kinds = _alternatives(hint)
+    for kind in kinds:
         if kind is type(None) and value in (None, "none"):
             return None
         if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
@@ -107,6 +108,8 @@ def _checked(value: Any, hint: Any, path: str, source: str) -> Any:
         if typing.get_origin(kind) is typing.Literal:
             if value in typing.get_args(kind):
                 return value
+            if len(kinds) > 1:
+                continue
             expected = ", ".join(map(str, typing.get_args(kind)))
             raise UserError(f"'{path}' in {source} must be one of {expected}, but {value!r} came.")
         if isinstance(kind, type) and type(value) is kind:
@@ -114,6 +117,13 @@ def _checked(value: Any, hint: Any, path: str, source: str) -> Any:
     raise UserError(f"'{path}' in {source} must be {_type_name(hint)}, but {value!r} came.")
 
 
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+
+
 def _type_name(hint: Any) -> str:
     names = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
+    if any(typing.get_origin(kind) is typing.Literal for kind in _alternatives(hint)):
+        words = [" or ".join(map(str, typing.get_args(kind))) or names[kind] for kind in _alternatives(hint)]
+        return " or ".join(words)
     return names.get(hint, str(hint).replace("None", "none"))

@@ -116,7 +116,7 @@ def find_costs(config: RunConfig) -> RunCosts:
 def _measuring(kind: str, device: str, config: RunConfig) -> RunCosts:
     """Returns a cost model that measures as the final measurement will: same device, threads and level."""
     settings = config.measure
-    runtime = OnnxRuntime(device, settings.threads, settings.level)
+    runtime = OnnxRuntime(device, settings.num_threads, settings.level)
     if device != config.device:
         raise UserError(
             f"Costs are measured on {device} and the result on {config.device}: expected one device. Add --device "
@@ -124,7 +124,7 @@ def _measuring(kind: str, device: str, config: RunConfig) -> RunCosts:
         )
     costs: Costs
     if kind == "measured":
-        costs = Measured(device, threads=settings.threads, level=settings.level)
+        costs = Measured(device, threads=settings.num_threads, level=settings.level)
     else:
         effort = dataclasses.replace(EFFORT, resolution=settings.resolution or EFFORT.resolution)
         costs = EndToEnd(device, runtime=runtime, effort=effort)
@@ -141,10 +141,10 @@ def _replayed(costs: Recorded, config: RunConfig) -> RunCosts:
     if here is None or setting_of(here) != setting:
         caveat = f"The prices are of another machine, {setting}: that the result is faster there was not checked."
         return RunCosts(costs, caveat=caveat, prices=costs.digest)
-    if (setting.device, setting.threads, setting.level) != (config.device, measure.threads, measure.level):
+    if (setting.device, setting.threads, setting.level) != (config.device, measure.num_threads, measure.level):
         raise UserError(
             f"The prices in {config.costs} are of this machine's {setting}, but the result is measured on "
-            f"{config.device}, {threads_text(measure.threads)}, optimisation {measure.level}: expected the same of "
+            f"{config.device}, {threads_text(measure.num_threads)}, optimisation {measure.level}: expected the same of "
             f"both. Add --device {setting.device} --set measure.threads={setting.threads} "
             f"--set measure.level={setting.level}, or choose other --costs."
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable
 
 from environment.inputs import Feeds, check_given, input_specs
@@ -13,13 +12,13 @@ from environment.runtimes import OnnxRuntime
 from environment.runtimes.interface import threads_text
 from environment.statistics.intervals import Estimate
 from environment.statistics.sequential import verdict_of
-from experiments.config.run import RunConfig
+from experiments.config.run import RunConfig, num_cores
 from experiments.pipeline.load import Loaded
 from experiments.runs.result import NOISE, MeasuredRatio
 from experiments.runs.run import Run, seed_for
 from taso_ext.onnx_io.checked_model import CheckedModel
 
-STAGE, ON_ALL_CORES = "measure", "measure-on-all-cores"
+STAGE, WITH_OTHER_THREADS = "measure", "measure-with-other-threads"
 
 
 def measure(run: Run, loaded: Loaded, result: CheckedModel) -> MeasuredRatio:
@@ -27,14 +26,18 @@ def measure(run: Run, loaded: Loaded, result: CheckedModel) -> MeasuredRatio:
     return _kept(run, loaded, result, run.config, STAGE, "measure end to end", "checkpoints/measured.json")
 
 
-def measure_on_all_cores(run: Run, loaded: Loaded, result: CheckedModel) -> MeasuredRatio | None:
-    """Returns the same with as many threads as this process may use cores; None if that is not asked for or no news."""
-    settings, cores = run.config.measure, len(os.sched_getaffinity(0))
-    if not settings.all_cores or run.config.device != "cpu" or cores == settings.threads:
+def measure_with_other_threads(run: Run, loaded: Loaded, result: CheckedModel) -> MeasuredRatio | None:
+    """Returns the same with all cores, or with one thread if the first measurement had all.
+
+    Returns None if that is not asked for, or if there is but one core.
+    """
+    settings = run.config.measure
+    threads = 1 if settings.num_threads == num_cores() else num_cores()
+    if not settings.all_cores or run.config.device != "cpu" or threads == settings.num_threads:
         return None
-    config = dataclasses.replace(run.config, measure=dataclasses.replace(settings, threads=cores))
-    title = f"measure with {threads_text(cores)}"
-    return _kept(run, loaded, result, config, ON_ALL_CORES, title, "checkpoints/measured-on-all-cores.json")
+    config = dataclasses.replace(run.config, measure=dataclasses.replace(settings, threads=threads))
+    title = f"measure with {threads_text(threads)}"
+    return _kept(run, loaded, result, config, WITH_OTHER_THREADS, title, "checkpoints/measured-with-other-threads.json")
 
 
 def _kept(
@@ -66,12 +69,12 @@ def measure_pair(
         feeds=feeds,
         on_pair=lambda done, total: update(done),
     )
-    return _measured_ratio(found, config.device)
+    return _measured_ratio(found, config)
 
 
 def runtime_of(config: RunConfig) -> OnnxRuntime:
     """Returns the runtime in which whole models are measured."""
-    return OnnxRuntime(config.device, config.measure.threads, config.measure.level)
+    return OnnxRuntime(config.device, config.measure.num_threads, config.measure.level)
 
 
 def feeds_of(loaded: Loaded) -> Feeds | None:
@@ -108,7 +111,7 @@ def floor_of(control: Estimate | None) -> float:
     return max(NOISE, abs(1 - control.value))
 
 
-def _measured_ratio(found: timing.Timing, device: str) -> MeasuredRatio:
+def _measured_ratio(found: timing.Timing, config: RunConfig) -> MeasuredRatio:
     (result,) = found.candidates
     control = None if found.control is None else found.control.ratio
     verdict = verdict_of(result.ratios, floor_of(control))
@@ -122,7 +125,8 @@ def _measured_ratio(found: timing.Timing, device: str) -> MeasuredRatio:
         before_ms=found.reference.ms.value,
         after_ms=result.ms.value,
         noise=found.reference.noise,
-        device=device,
+        device=config.device,
+        threads=config.measure.num_threads,
         runtime=result.runtime,
         clock=found.clock,
         pairs=found.pairs,

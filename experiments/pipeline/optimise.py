@@ -19,7 +19,7 @@ from experiments.pipeline.evaluate import train_and_evaluate
 from experiments.pipeline.export import Exported, export_verified, why_unverifiable
 from experiments.pipeline.learning import STAGE, Learning, train_for_real
 from experiments.pipeline.load import Loaded, load
-from experiments.pipeline.measure import measure, measure_on_all_cores, runtime_of
+from experiments.pipeline.measure import measure, measure_with_other_threads, runtime_of
 from experiments.pipeline.select import Selected, confirmed, select
 from experiments.pipeline.trained import TrainedRun
 from experiments.reports.report import write_report
@@ -71,7 +71,7 @@ def optimise(request: Request, progress: ProgressDisplay) -> tuple[Result, Path]
         selected, exported, measured = final, export_verified(run, loaded, final.record), None
     result = assemble_result(request, run, loaded, training, evaluation, selected, exported, measured, unmeasured)
     if measured is not None:
-        result = dataclasses.replace(result, on_all_cores=measure_on_all_cores(run, loaded, exported.model))
+        result = dataclasses.replace(result, with_other_threads=measure_with_other_threads(run, loaded, exported.model))
     leave_report(run, result, evaluation, selected.record)
     assert request.output is not None
     remove_abandoned(request.output.parent)

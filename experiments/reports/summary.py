@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from environment.runtimes.interface import threads_text
 from experiments.runs.progress import format_duration
 from experiments.runs.result import Result, plus_minus
 
@@ -125,9 +126,9 @@ def graph_rows(result: Result) -> list[Row]:
         rows.append(
             (f"measured on {measured.device} [ms]", f"{measured.before_ms:.3f}", f"{measured.after_ms:.3f}", interval)
         )
-        if (other := result.on_all_cores) is not None:
+        if (other := result.with_other_threads) is not None:
             times = f"{other.before_ms:.3f}", f"{other.after_ms:.3f}"
-            rows.append(("on all cores [ms]", *times, f"ratio {other.interval}"))
+            rows.append((f"the same, {threads_text(other.threads)} [ms]", *times, f"ratio {other.interval}"))
         if measured.control_ratio is not None:
             control = f"ratio {measured.control_ratio:.3f} [{measured.control_low:.3f}, {measured.control_high:.3f}]"
             rows.append(("the model against itself", "", "", control))
@@ -183,7 +184,8 @@ def verification_lines(result: Result) -> list[str]:
     if result.raised_opset:
         lines.append(f"The opset was raised from {result.raised_opset}, as its new operators need (see --opset).")
     if result.stop_reason:
-        lines.append(f"The search stopped because: {result.stop_reason}.")
+        timed = f" It timed {result.timed} whole graphs." if result.timed else ""
+        lines.append(f"The search stopped because: {result.stop_reason}.{timed}")
     return lines
 
 

@@ -51,6 +51,7 @@ class MeasuredRatio:
       pairs, sessions: number of interleaved pairs of measurements, and of the sessions over which they were spread.
       ending: one sentence that says how precise the measurement is and why it ended.
       verdict: whether the result is faster or slower, beyond noise, or whether that is undecided.
+      threads: number of threads of the runtime.
       control_ratio, control_low, control_high: ratio and interval of the model against itself; None if not measured.
     """
 
@@ -67,6 +68,7 @@ class MeasuredRatio:
     sessions: int
     ending: str
     verdict: Verdict
+    threads: int = 1
     control_ratio: float | None = None
     control_low: float | None = None
     control_high: float | None = None
@@ -117,7 +119,7 @@ class Result:
       measured: the end-to-end measurement; None if the model itself was written, or if it could not be measured.
       by_clock: whether a search by the clock has chosen the result, whatever it costs by the cost model.
       bytes_before, bytes_after: file sizes of the model and of the result, with their weights.
-      on_all_cores: the same with as many threads as there are cores; None if that was not measured.
+      with_other_threads: the same with all cores, or with one thread if `measured` has all; None if not measured.
       unmeasured: why the result could not be measured; empty if it was, or if it is the model itself.
       stage_seconds: wall-clock seconds of each stage, over all commands that worked on the run.
       peak_memory_bytes: largest resident size.
@@ -154,7 +156,7 @@ class Result:
     graph_hash: str
     by_clock: bool = False
     timed: int = 0
-    on_all_cores: MeasuredRatio | None = None
+    with_other_threads: MeasuredRatio | None = None
     bytes_before: int = 0
     bytes_after: int = 0
     unmeasured: str = ""

@@ -14,7 +14,9 @@ from onnx import TensorProto, helper
 
 from controller.search.climb import ClimbController
 from environment import zoo
+from environment.measurement.racing import Outcome
 from environment.statistics.intervals import Estimate
+from environment.statistics.sequential import Verdict
 from experiments.cli import main
 from experiments.runs.result import MeasuredRatio
 from taso_ext import State
@@ -59,15 +61,17 @@ def test_what_the_clock_chooses_is_written_if_the_clock_confirms_it(
 ) -> None:
     """The climb follows costs here, and the last measurement, which does not know that, has the last word."""
 
-    def compare(_: object, reference: State, candidates: Sequence[State], effort: object) -> list[Estimate]:
-        return [Estimate(*[each.cost.ms / reference.cost.ms] * 3) for each in candidates]
+    def compare(_: object, reference: State, candidates: Sequence[State]) -> list[Outcome]:
+        ratios = [each.cost.ms / reference.cost.ms for each in candidates]
+        verdicts = [Verdict.FASTER if ratio < 1 - 1e-9 else Verdict.NOT_FASTER for ratio in ratios]
+        return [Outcome(verdict, Estimate(*[r] * 3), 6, 1) for verdict, r in zip(verdicts, ratios, strict=True)]
 
     monkeypatch.setattr(ClimbController, "compare", compare)
     monkeypatch.setattr(MeasuredRatio, "is_faster", faster)
     output = tmp_path / "out.onnx"
     assert optimise("bert-base-tiny", output, "--controller", "climb", "--time", "60") == 0
     result = json.loads((output.with_suffix(".run") / "result.json").read_text())
-    assert bool(result["rules_applied"]) == faster
+    assert bool(result["rules_applied"]) == faster and result["timed"] > 0
     assert ("not faster beyond noise" in result["selection"]) != faster
     written, model = onnx.load(output), zoo.build("bert-base-tiny")
     assert (len(written.graph.node) < len(model.graph.node)) == faster

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from environment import GraphSubstitutionEnv
-from experiments.cli import build_parser
+from experiments.cli import build_parser, main
 from experiments.pipeline import collect
 from experiments.pipeline.optimise import optimise
 from experiments.request import one_by_one, parse_request
@@ -244,6 +244,32 @@ def test_the_first_ctrl_c_ends_a_climb_with_a_result_and_the_second_one_stops_it
         assert process.returncode == status, error
         assert "Ctrl-C again stops the command" in error and "Traceback" not in error
         assert output.is_file() == (run / "DONE").is_file() == (times == 1)
+
+
+def test_a_killed_climb_goes_on_from_its_journal_and_a_damaged_one_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, output = tmp_path / "run", tmp_path / "out.onnx"
+    journal = run / "checkpoints/climb.jsonl"
+    arguments = ["optimise", "squeezenet1.1-tiny", "-o", str(output), "--controller", "climb", "--run-dir", str(run)]
+    arguments += ["--time", "3600", "--budget", "6", "--set", "measure.pairs=2"]
+    with subprocess.Popen([sys.executable, "-m", "experiments.cli", *arguments], cwd=ROOT) as process:
+        wait_until(lambda: journal.is_file() and '"timed"' in journal.read_text(), process)
+        process.kill()
+    before = journal.read_text().splitlines()
+    assert main(arguments) == 0
+    after = journal.read_text().splitlines()
+    assert after[: len(before) - 1] == before[:-1], "at most the last line was unfinished"
+    timed = [line["graph"] for line in map(json.loads, after) if line["kind"] == "timed"]
+    assert len(timed) == len(set(timed)) >= 6
+    (run / "DONE").unlink()
+    for stage in ("stages.json", "checkpoints/controller", "checkpoints/evaluation.json"):
+        (run / stage).unlink()
+    journal.write_text("\n".join(["no json", *after]) + "\n")
+    assert main([*arguments, "--force"]) == 2
+    error = capsys.readouterr().err
+    assert "climb.jsonl is damaged: line 1" in error and "--restart" in error and "Traceback" not in error
+    assert main([*arguments, "--force", "--restart"]) == 0
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

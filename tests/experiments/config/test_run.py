@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.config.run import RunConfig, load_config, preset_names
+from experiments.config.run import RunConfig, load_config, num_cores, preset_names
 from experiments.config.tree import as_mapping, parse_overrides, replaced
 from experiments.errors import UserError
 
@@ -119,3 +119,11 @@ def test_none_clears_an_optional_value_only() -> None:
     assert load_config("best", {}, ["environment.max_locations=none"]).environment.max_locations is None
     with pytest.raises(UserError, match="must be an integer"):
         load_config("best", {}, ["environment.max_steps=none"])
+
+
+def test_threads_are_a_number_or_all() -> None:
+    every = load_config("best", {}, ["measure.threads=all"]).measure
+    assert every.threads == "all" and every.num_threads == num_cores() >= 1
+    assert load_config("best", {}, ["measure.threads=3"]).measure.num_threads == 3
+    with pytest.raises(UserError, match=r"'measure.threads' in --set must be an integer or all, but 'some' came"):
+        load_config("best", {}, ["measure.threads=some"])
