@@ -17,6 +17,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -91,6 +92,7 @@ class ClimbController(Search):
         self._journal_path, self._on_faster, self._now = journal, on_faster, now
         self._model: OnnxModel | None = None
         self._rules: RuleSet | None = None
+        self._seed = 0
         self._begin_anew(None)
 
     def _begin_anew(self, on_progress: ProgressCallback | None) -> None:
@@ -127,7 +129,8 @@ class ClimbController(Search):
         super().train(world, seed=seed, on_progress=on_progress)
 
     def find(self, state: State, seed: int, on_progress: ProgressCallback | None) -> Found:
-        """Climbs without random draws; see `Search.find`. The returned cost is that of the ranking cost model."""
+        """Climbs; see `Search.find`. The seed is that of the races; the cost is that of the ranking cost model."""
+        self._seed = seed
         assert self._rules is not None, "train has set it"
         self._begin_anew(on_progress)
         identity = {"graph": state.hash, "rules": self._rules.fingerprint, "runtime": self._runtime.label}
@@ -156,7 +159,7 @@ class ClimbController(Search):
         return race(
             variants[0],
             variants[1:],
-            RULE,
+            replace(RULE, seed=self._seed),
             feeds=self._feeds,
             seconds=self._race_seconds(),
             ends_with_leader=True,

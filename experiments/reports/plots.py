@@ -235,6 +235,27 @@ def plot_bands(
     save(figure, path)
 
 
+def plot_steps(
+    path: Path, title: str, lines: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str
+) -> None:
+    """Draws values that change in steps.
+
+    Args:
+      path: the PNG or SVG to write.
+      lines: label -> pairs of x and the value from there on, in the order of x.
+    """
+    figure, (axes,) = _grid(1, 1, (5.6, 3.4))
+    colours = _colour_of_each({"": lines})
+    end = max((points[-1][0] for points in lines.values()), default=0.0)
+    for label, points in lines.items():
+        x, y = zip(*points, (end, points[-1][1]), strict=True)
+        axes.step(x, y, where="post", color=colours[label], linewidth=1.8, label=label)
+    finish(axes, "", x_label, y_label)
+    axes.legend(frameon=False, fontsize=9)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)
+    save(figure, path)
+
+
 Agreement = tuple[Sequence[float], Sequence[float], Sequence[float]]
 """Measured ratios, half the widths of their intervals as fractions of them, and predicted ratios, all of one length."""
 

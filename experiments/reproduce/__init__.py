@@ -7,7 +7,8 @@ each. Most tables run their units of work with an executor (`experiments.executo
 Finished units are kept in `runs/reproduce/NAME/units` and are not done again. Some tables share the units of another
 one: `discrepancy-rules` those of `discrepancy`, and all other tables of world models except `mechanisms` those of
 `accuracy`. The units of `accuracy` and `mechanisms` have the same results on every machine and are also looked for in
-`experiments/results/NAME/units`.
+`experiments/results/NAME/units`. `never-slower`, `contributions`, `anytime`, `repeats` and `baselines` share the runs
+of `rlflow optimise` in `runs/reproduce/defaults/units`.
 """
 
 from __future__ import annotations
@@ -46,8 +47,11 @@ TABLES = {
         "cost_model.discrepancy:RULES", "the same rule by rule: what each does where it is applied wherever it applies"
     ),
     "never-slower": Entry(
-        "search.never_slower", "what a search under measured costs makes of the zoo, checked end to end"
+        "search.never_slower", "what rlflow optimise makes of the zoo, or of your models, checked end to end"
     ),
+    "contributions": Entry("search.contributions", "what each family of rules contributes to these results"),
+    "anytime": Entry("search.anytime", "what a search by the clock has gained after so many seconds, as a picture too"),
+    "repeats": Entry("search.repeats", "how much results vary between seeds, also beside a busy neighbour"),
     "baselines": Entry(
         "baselines.table", "time and memory of other tools and of our best graphs, as ratios in one interleaved run"
     ),

@@ -25,7 +25,7 @@ from experiments.baselines.tools import Maker, Tool, installed, onnx_runtime, si
 from experiments.cli import main
 from experiments.reproduce.baselines import comparison
 from experiments.reproduce.baselines import table as baselines
-from experiments.reproduce.search import never_slower
+from experiments.reproduce.search import default_runs
 from experiments.reproduce.search.never_slower import our_best
 from experiments.reproduce.table import UNDEFINED
 from experiments.request import Request
@@ -306,20 +306,21 @@ def test_unavailable_tools_are_told_apart_from_defects() -> None:
 def test_our_graph_is_what_optimise_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Our graph is searched for once, here or by its own table, and written again if its file is missing."""
     requests = []
-    optimised = never_slower.optimise
+    optimised = default_runs.optimise
 
     def note(request: Request, progress: ProgressDisplay) -> tuple[Result, Path]:
         requests.append(request)
         return optimised(request, progress)
 
-    monkeypatch.setattr(never_slower, "optimise", note)
+    monkeypatch.setattr(default_runs, "optimise", note)
+    monkeypatch.setitem(default_runs.CHANGES["smoke"], "search", {"seconds": 1.0})
     monkeypatch.setattr(kernel_prices, "time_kernel", lambda *_: Price(1.0, 0.01))
     monkeypatch.setattr(kernel_prices, "time_reference_kernel", lambda runtime: 1.0)
     ours = our_best(GRAPH, "smoke", "cpu", None, make_progress())
     found = [ours.model().skeleton for _ in range(2)]
     assert found[0] == found[1] and len(requests) == 1
     (request,) = requests
-    assert request.config.costs == "measured:cpu" and request.config.controller == "taso"
+    assert request.config.costs == "measured:cpu" and request.config.controller == "climb"
     request.output.unlink()
     assert ours.model().skeleton == found[0]
     assert ours.settings != our_best(GRAPH, "full", "cpu", None, make_progress()).settings
