@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, Protocol
 
@@ -297,19 +298,21 @@ class Ascent:
         return self.best is not before
 
     def _race_parts(self) -> None:
-        """Times parts of graphs that were not faster on top of the best graph, by halving."""
+        """Times graphs that were not faster, and parts of them, on top of the best graph."""
         timed = self._journal.timed.values()
         lost = [line for line in timed if line["verdict"] != Verdict.FASTER and self._ratio(line) < NEAR]
         for line in sorted(lost, key=self._ratio)[:RECALLED]:
             plan = as_actions(line["actions"])
             groups = by_rule(plan)
+            if len(groups) == 1:
+                groups = by_place(self._start.state, plan)
+            self._race([Move(plan)])
+            self._race_halves(groups, partial(self._on_top, plan, groups))
 
-            def on_top(kept: Sequence[Positions]) -> Candidate:
-                omitted = [group for group in groups if group not in kept]  # noqa: B023  # called before the next one
-                return self.best.candidate.replay(without(self._start.state, plan, omitted))  # noqa: B023
-
-            if len(groups) > 1:
-                self._race_halves(groups, on_top)
+    def _on_top(self, plan: Actions, groups: Sequence[Positions], kept: Sequence[Positions]) -> Candidate:
+        """Returns what some groups of a plan's rewrites make of the best graph."""
+        omitted = [group for group in groups if group not in kept]
+        return self.best.candidate.replay(without(self._start.state, plan, omitted))
 
     def _race_halves(self, groups: Sequence[Positions], made: Callable[[Sequence[Positions]], Candidate]) -> None:
         """Times what halves of some groups make, then halves of these, until one is faster.

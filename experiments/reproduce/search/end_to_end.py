@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from controller.search.climb import ClimbController
 from controller.search.replayed import SearchLimits, StopCause
@@ -21,11 +22,13 @@ from environment.inputs import TIMED_ON
 from environment.measurement.effort import Effort
 from environment.measurement.timing import Variant, measure
 from environment.runtimes import OnnxRuntime
+from environment.statistics.sequential import Verdict, verdict_of
 from experiments.executors.local import Unit
-from experiments.executors.units import Record, once
+from experiments.executors.units import Record, once, unit_path
 from experiments.reproduce.options import add_device, add_graphs, add_threads, chosen_graphs, chosen_threads, run_units
 from experiments.reproduce.table import Table
 from experiments.runs.progress import ProgressDisplay
+from experiments.runs.result import NOISE
 from taso_ext import OnnxModel, RuleSet
 from taso_ext.onnx_io.session import LEVELS
 
@@ -41,6 +44,7 @@ COLUMNS = {
     "low": "95 % interval of the ratio, lower end",
     "high": "upper end",
     "control": "the input against itself, measured at the same time, with its interval",
+    "verdict": "of these samples: faster or slower beyond noise, or undecided",
     "steps": "rewrites of the best graph",
     "tried": "candidates measured",
     "ended": "why: nothing left that helps (top), no graph left to time, or no time left",
@@ -77,9 +81,9 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
 
 def finding(rows: Sequence[Record]) -> str:
     """Returns which graphs become faster, in a sentence."""
-    faster = sorted((row for row in rows if row["high"] < 1), key=lambda row: float(row["ratio"]))
+    faster = sorted((row for row in rows if row["verdict"] == Verdict.FASTER), key=lambda row: float(row["ratio"]))
     named = ", ".join(f"{row['graph']} takes {row['ratio']:.3f} of its time" for row in faster)
-    return f"{len(faster)} of {len(rows)} graphs become faster beyond their interval{': ' * bool(faster)}{named}."
+    return f"{len(faster)} of {len(rows)} graphs become faster beyond noise{': ' * bool(faster)}{named}."
 
 
 def climbed(name: str, scale: str, runtime: OnnxRuntime, progress: ProgressDisplay | None = None) -> Record:
@@ -91,13 +95,15 @@ def climbed(name: str, scale: str, runtime: OnnxRuntime, progress: ProgressDispl
         "setting": str(setting_of(runtime)),
         "feeds": TIMED_ON,
     }
-    return once("end-to-end", f"{name}-{scale}", settings, lambda: _climb(name, rules, seconds, final, runtime))
+    unit = f"{name}-{scale}"
+    journal = unit_path("end-to-end", unit, settings).with_suffix(".jsonl")
+    return once("end-to-end", unit, settings, lambda: _climb(name, rules, seconds, final, runtime, journal))
 
 
-def _climb(name: str, rules: RuleSet, seconds: float, final: Effort, runtime: OnnxRuntime) -> Record:
+def _climb(name: str, rules: RuleSet, seconds: float, final: Effort, runtime: OnnxRuntime, journal: Path) -> Record:
     model = OnnxModel.load(zoo.build(name))
     env = GraphSubstitutionEnv(model, rules=rules)
-    climb = ClimbController(runtime, SearchLimits(MOST_GRAPHS, seconds))
+    climb = ClimbController(runtime, SearchLimits(MOST_GRAPHS, seconds), journal=journal)
     climb.train(env)
     assert climb.actions is not None and climb.stop_reason is not None, "train has set them"
     best = model.export_checked(env.replay(climb.actions))
@@ -112,6 +118,7 @@ def _climb(name: str, rules: RuleSet, seconds: float, final: Effort, runtime: On
         "low": timing.ratio.low,
         "high": timing.ratio.high,
         "control": str(timing.control and timing.control.ratio),
+        "verdict": str(verdict_of(timing.candidates[0].ratios, NOISE)),
         "steps": len(climb.actions),
         "tried": climb.timed,
         "ended": ENDED[climb.stop_reason.cause],
