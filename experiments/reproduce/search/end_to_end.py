@@ -4,7 +4,7 @@ rlflow reproduce end-to-end
 
 A hill climb from the cleaned input graph measures its candidates (`controller.search.climb`). The ratio in the table
 comes from a new measurement of the final graph against the input. At full scale a climb measures no further candidate
-after 15 minutes.
+after 15 minutes, or after `--seconds`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from environment.measurement.effort import Effort
 from environment.measurement.timing import Variant, measure
 from environment.runtimes import OnnxRuntime
 from environment.statistics.sequential import Verdict, verdict_of
+from experiments.errors import require_at_least
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path
 from experiments.reproduce.options import add_device, add_graphs, add_threads, chosen_graphs, chosen_threads, run_units
@@ -60,13 +61,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_device(parser)
     add_threads(parser)
     parser.add_argument("--level", choices=LEVELS, default="all", help="how much ONNX Runtime optimises (all)")
+    parser.add_argument("--seconds", metavar="N", type=int, help="of a climb (smoke: 60, full: 900)")
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Climbs from each graph; finished graphs are not climbed again."""
     names = chosen_graphs(options.graphs)
     runtime = OnnxRuntime(options.device, chosen_threads(options), options.level)
-    units = [Unit(name, partial(climbed, name, options.scale, runtime)) for name in names]
+    seconds = SECONDS[options.scale]
+    if options.seconds is not None:
+        require_at_least(1, seconds=options.seconds)
+        seconds = float(options.seconds)
+    units = [Unit(name, partial(climbed, name, options.scale, seconds, runtime)) for name in names]
     rows = run_units(units, options, progress, measures=True)
     return Table(
         f"What rewriting gains on {options.device}, {options.threads} thread{'s' * (options.threads > 1)}",
@@ -86,9 +92,11 @@ def finding(rows: Sequence[Record]) -> str:
     return f"{len(faster)} of {len(rows)} graphs become faster beyond noise{': ' * bool(faster)}{named}."
 
 
-def climbed(name: str, scale: str, runtime: OnnxRuntime, progress: ProgressDisplay | None = None) -> Record:
+def climbed(
+    name: str, scale: str, seconds: float, runtime: OnnxRuntime, progress: ProgressDisplay | None = None
+) -> Record:
     """Returns the row of one graph; a finished climb is not done again."""
-    seconds, final, rules = SECONDS[scale], FINAL[scale], RuleSet.default()
+    final, rules = FINAL[scale], RuleSet.default()
     settings = {
         "scale": {"seconds": seconds, "final_pairs": final.pairs, "final_sessions": final.sessions},
         "rules": rules.fingerprint,

@@ -4,7 +4,8 @@ rlflow reproduce steptime
 
 All times are processor time of one thread, medians over steps of random episodes. The world model has the sizes of the
 preset `best` and the actions of its random episodes. It is hardly trained, because its speed does not depend on its
-weights. A dream step includes the prediction of the legal actions and the choice of one of them.
+weights. A dream step includes the prediction of the legal actions and the choice of one of them. A measurement on
+another device than the CPU is timed by the clock on the wall, because the processor waits meanwhile.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from environment import GraphSubstitutionEnv, zoo
 from environment.costs.end_to_end import EFFORT, EndToEnd
 from environment.costs.limits import NoisyClockWarning
 from environment.inputs import TIMED_ON
-from environment.measurement.effort import PROCESS_CPU, Effort
+from environment.measurement.effort import PROCESS_CPU, WALL, Clock, Effort
 from environment.policies.random import RandomAgent, uniform_rewrite
 from experiments.config.run import load_config
 from experiments.errors import UserError
@@ -50,6 +51,8 @@ STEPS = {
     "dream_xla": "dream step, whole rollouts compiled",
     "dream_many": f"dream step, {BATCH} rows at a time",
 }
+DREAMED = ("encode", "encode_many", "dream", "dream_xla", "dream_many")
+"""The steps that need a world model, and with it TensorFlow."""
 PAPERS_MS = {("resnet50", "real"): 850.0, ("resnet50", "dream"): 10.0}
 PAPERS = "RLFlow: Optimising Neural Network Subgraph Transformation with World Models"
 
@@ -58,7 +61,7 @@ COLUMNS = {
     "operators": "of the start graph",
     "actions": "(rule, site) pairs that the world model knows",
     "step": "what is done",
-    "ms": "processor time of one, of one row or state where there are several",
+    "ms": "processor time of one, of one row or state where there are several; on the wall for a measurement on a GPU",
     "ratio": "to a dream step of a single row",
     "papers_ms": f"as published: {PAPERS} gives one step of ResNet-50 in each world, on hardware of its own",
     "papers_ratio": "the same ratio, as published",
@@ -95,12 +98,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this table has."""
     add_graphs(parser, default=" ".join(DEFAULT_GRAPHS))
     add_device(parser)
+    parser.add_argument(
+        "--without-dream", action="store_true", help="time the real environment only, which needs no TensorFlow"
+    )
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Times the steps of each graph; finished graphs are not timed again."""
     names = chosen_graphs(options.graphs or DEFAULT_GRAPHS)
-    study = StepTimes(SCALES[options.scale], EndToEnd(options.device, effort=SCALES[options.scale].effort))
+    costs = EndToEnd(options.device, effort=SCALES[options.scale].effort)
+    study = StepTimes(SCALES[options.scale], costs, dreams=not options.without_dream)
     units = [Unit(name, partial(study.times, name, options.scale)) for name in names]
     found = dict(zip(names, run_units(units, options, progress, measures=True), strict=True))
     noise = max(record["noise"] for record in found.values())
@@ -117,27 +124,34 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
 
 def finding(found: Mapping[str, Record]) -> str:
     """Returns how long real and dreamed steps take, in one sentence for each graph."""
-    return " ".join(
-        f"{name}: a real step takes {record['real']:.3f} ms, {record['timed'] / 1e3:.1f} s with a measurement, and a "
-        f"dream step {record['dream']:.3f} ms, {record['dream_many']:.3f} ms a row where there are {BATCH}."
-        for name, record in found.items()
+    return " ".join(_sentence(name, record) for name, record in found.items())
+
+
+def _sentence(name: str, record: Record) -> str:
+    text = f"{name}: a real step takes {record['real']:.3f} ms, {record['timed'] / 1e3:.1f} s with a measurement"
+    if "dream" not in record:
+        return f"{text}; no dream was timed."
+    return (
+        f"{text}, and a dream step {record['dream']:.3f} ms, {record['dream_many']:.3f} ms a row where there are "
+        f"{BATCH}."
     )
 
 
 def rows(name: str, record: Record) -> list[Record]:
-    """Returns one row for each kind of step."""
+    """Returns one row for each kind of step that was timed."""
     return [
         {
             "graph": name,
             "operators": record["operators"],
-            "actions": record["actions"],
+            "actions": record.get("actions", UNDEFINED),
             "step": text,
             "ms": record[step],
-            "ratio": record[step] / record["dream"],
+            "ratio": record[step] / record["dream"] if "dream" in record else UNDEFINED,
             "papers_ms": PAPERS_MS.get((name, step), UNDEFINED),
             "papers_ratio": _papers_ratio(name, step),
         }
         for step, text in STEPS.items()
+        if step in record
     ]
 
 
@@ -161,16 +175,18 @@ def engine_steps_ms(start: State, steps: int, seed: int = 0) -> Iterator[float]:
         yield 1e3 * (PROCESS_CPU.now() - before)
 
 
-def real_steps_ms(env: GraphSubstitutionEnv, steps: int, seed: int = 0) -> Iterator[tuple[float, float]]:
-    """Yields the processor time in ms of each step of random episodes, and the relative noise of the cost after it."""
+def real_steps_ms(
+    env: GraphSubstitutionEnv, steps: int, seed: int = 0, clock: Clock = PROCESS_CPU
+) -> Iterator[tuple[float, float]]:
+    """Yields the time in ms of each step of random episodes, and the relative noise of the cost after it."""
     agent, ended = RandomAgent(seed, noop_probability=0.0), True
     for _ in range(steps):
         if ended:
             observation, _ = env.reset(seed=seed)
         action = agent(observation)
-        before = PROCESS_CPU.now()
+        before = clock.now()
         observation, _, terminated, truncated, info = env.step(action)
-        yield 1e3 * (PROCESS_CPU.now() - before), info.get("cost_noise", 0.0)
+        yield 1e3 * (clock.now() - before), info.get("cost_noise", 0.0)
         ended = terminated or truncated
         raise_if_received()
 
@@ -188,20 +204,22 @@ def _limits(effort: Effort) -> str:
 class StepTimes:
     """The measurement of all kinds of steps of a graph."""
 
-    def __init__(self, scale: Counts, costs: EndToEnd) -> None:
+    def __init__(self, scale: Counts, costs: EndToEnd, *, dreams: bool = True) -> None:
         """
         Args:
           scale: how much is timed.
           costs: the cost model that measures whole graphs.
+          dreams: whether the steps that need a world model are timed too.
         """
-        self._scale, self._costs = scale, costs
+        self._scale, self._costs, self._dreams = scale, costs, dreams
         self._rules, self._sizes = RuleSet.default(), load_config("best", {}).world_model
 
     @property
     def text(self) -> str:
         """The settings of the measurement, in words."""
+        worlds = f"World models of {self._scale.episodes} random episodes" if self._dreams else "No world models; steps"
         return (
-            f"World models of {self._scale.episodes} random episodes under {COSTS} with {len(self._rules)} rules. "
+            f"{worlds} under {COSTS} with {len(self._rules)} rules. "
             f"Whole graphs are measured by {self._costs.runtime.label}, until {_limits(self._scale.effort)}."
         )
 
@@ -212,7 +230,7 @@ class StepTimes:
           UserError: nothing can be rewritten in this graph.
         """
         settings = {
-            "steps": list(STEPS),
+            "steps": [step for step in STEPS if self._dreams or step not in DREAMED],
             "scale": asdict(self._scale),
             "rules": self._rules.fingerprint,
             "runtime": self._costs.runtime.label,
@@ -235,14 +253,15 @@ class StepTimes:
             bar.update(1)
             record |= self._measure(GraphSubstitutionEnv(model, costs=self._costs, rules=self._rules))
             bar.update(2)
-            record |= self._dream(env)
+            record |= self._dream(env) if self._dreams else {}
             bar.update(3)
         return record
 
     def _measure(self, env: GraphSubstitutionEnv) -> Record:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NoisyClockWarning)  # the table says how noisy it was
-            times_ms, noise = zip(*real_steps_ms(env, self._scale.timed), strict=True)
+            clock = PROCESS_CPU if self._costs.device == "cpu" else WALL
+            times_ms, noise = zip(*real_steps_ms(env, self._scale.timed, clock=clock), strict=True)
         return {"timed": statistics.median(times_ms), "noise": max(noise)}
 
     def _dream(self, env: GraphSubstitutionEnv) -> Record:

@@ -39,6 +39,16 @@ def test_every_kind_of_step_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> No
     assert main(command) == 0
 
 
+def test_real_steps_are_timed_without_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steptime.StepTimes, "_dream", lambda *_: pytest.fail("dreamed"))
+    assert main(["reproduce", "steptime", "--scale", "smoke", "--without-dream", MODEL]) == 0
+    found = read_table("steptime")
+    assert [row["step"] for row in found] == [
+        text for step, text in steptime.STEPS.items() if step not in steptime.DREAMED
+    ]
+    assert all(float(row["ms"]) > 0 and row["ratio"] == UNDEFINED for row in found)
+
+
 def test_figures_of_the_papers_stand_where_they_belong() -> None:
     record = {"operators": 1, "actions": 1, **dict.fromkeys(steptime.STEPS, 2.0), "real": 1.0}
     resnet, bert = (steptime.rows(name, record) for name in ("resnet50", "bert-base"))
