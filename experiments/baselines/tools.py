@@ -11,6 +11,7 @@ from types import ModuleType
 import onnx
 
 from environment.runtimes import OnnxRuntime, OpenVino, Runtime, UnavailableError
+from environment.runtimes.onnx_runtime import require_working
 from experiments.runs.run import import_tensorflow
 from taso_ext.errors import ModelError, one_paragraph
 from taso_ext.onnx_io.checked_model import CheckedModel
@@ -59,7 +60,12 @@ def _simplifier(device: str) -> Tool:
 
 def _tensorflow(xla: bool) -> Maker:
     def make() -> Runtime:
-        import_tensorflow()
+        try:
+            import_tensorflow()
+        except ImportError as error:
+            raise UnavailableError(
+                f"TensorFlow is not here ({one_paragraph(error)}). Install it with `pip install tensorflow`."
+            ) from error
         from experiments.baselines.tensorflow.runtime import TensorFlow
 
         return TensorFlow(xla=xla, threads=THREADS)
@@ -75,10 +81,19 @@ ON_CPU: dict[str, Maker] = {
 """Makers of the tools that are set up here for the CPU only, by the names of their columns."""
 
 
+def _tensorrt() -> Tool:
+    require_working("tensorrt")  # ONNX Runtime may be built for it where its library is missing
+    return onnx_runtime("all", "tensorrt")()
+
+
+ON_DEVICE: dict[str, dict[str, Maker]] = {"cpu": ON_CPU, "cuda": {"tensorrt": _tensorrt}}
+"""Makers of the tools that only some devices have, by device."""
+
+
 def makers(device: str) -> dict[str, Maker]:
-    """Returns the makers of the tools for a device by the names of their columns; `ON_CPU` only for the CPU."""
+    """Returns the makers of the tools for a device by the names of their columns."""
     ours = {f"ort-{level}": onnx_runtime(level, device) for level in LEVELS}
-    return {**ours, "onnxsim": partial(_simplifier, device), **(ON_CPU if device == "cpu" else {})}
+    return {**ours, "onnxsim": partial(_simplifier, device), **ON_DEVICE.get(device, {})}
 
 
 def installed(wanted: Mapping[str, Maker]) -> tuple[dict[str, Tool], dict[str, str]]:

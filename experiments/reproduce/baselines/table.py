@@ -49,7 +49,7 @@ FIGURES = {
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this table has."""
     add_graphs(parser)
-    add_device(parser, "; OpenVINO and TensorFlow only there")
+    add_device(parser, "; OpenVINO and TensorFlow only there, TensorRT beside cuda")
     parser.add_argument(
         "--ours", metavar="DIR", type=Path, help="holds our best graphs as GRAPH.onnx (default: search for them first)"
     )

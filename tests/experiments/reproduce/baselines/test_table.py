@@ -280,7 +280,17 @@ def test_another_device_is_for_tools_that_have_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(tools, "OnnxRuntime", lambda device, *_: asked.append(device) or OnnxRuntime())
     here, _ = installed(tools.makers("cuda"))
     assert {"ort-disabled", "ort-all"} <= set(here) and not set(here) & set(tools.ON_CPU)
-    assert set(asked) == {"cuda"}
+    assert set(asked) == {"cuda"} and "tensorrt" not in here
+
+
+def test_tensorrt_takes_part_where_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tools, "OnnxRuntime", lambda device, *_: OnnxRuntime())
+    _, absent = installed({"tensorrt": tools.makers("cuda")["tensorrt"]})
+    assert "pip install tensorrt" in absent["tensorrt"]
+    monkeypatch.setattr(tools, "require_working", lambda device: None)
+    here, _ = installed({"tensorrt": tools.makers("cuda")["tensorrt"]})
+    assert here["tensorrt"].runtime == OnnxRuntime()
+    assert "tensorrt" not in tools.makers("cpu")
 
 
 def test_a_device_that_is_not_here_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
