@@ -101,7 +101,13 @@ def _add_reproduce(commands: argparse._SubParsersAction[_Parser]) -> None:
         table = tables.add_parser(name, help=about, formatter_class=argparse.RawDescriptionHelpFormatter)
         table.add_late = _add_table_options
         table.add_argument("--scale", choices=("smoke", "full"), default="full", help="smoke: a quick look (full)")
-        table.add_argument("-o", "--output", metavar="DIR", type=Path, help="default: runs/reproduce/TABLE")
+        table.add_argument(
+            "-o",
+            "--output",
+            metavar="DIR",
+            type=Path,
+            help="default: runs/reproduce/TABLE; with --device another than the CPU, the folder of that name in it",
+        )
         table.add_argument("--force", action="store_true", help="overwrite what TABLE has left in DIR")
         table.add_argument(
             "--processes", metavar="N", type=int, default=1, help="number of units of work that run at a time (1)"
@@ -327,15 +333,21 @@ def _train(options: argparse.Namespace) -> int:
 
 def _reproduce(options: argparse.Namespace) -> int:
     from experiments import reproduce
+    from experiments.reproduce.other_devices import with_other_devices
     from experiments.reproduce.table import require_writable_folder
     from experiments.runs.progress import make_progress
 
-    directory = options.output or Path("runs/reproduce") / options.table
+    device = getattr(options, "device", "cpu")  # not every table has the option
+    directory = options.output or Path("runs/reproduce", options.table, *([device] if device != "cpu" else []))
     options.command_line = shlex.join(["rlflow", *options.arguments])
     require_writable_folder(directory, force=options.force or options.output is None)
     table = reproduce.load(options.table).reproduce(options, make_progress())
-    table.write(directory)
-    print(table.brief(directory), end="")
+
+    def beside(page: str) -> str:
+        return with_other_devices(page, options.table, device)
+
+    table.write(directory, beside)
+    print(beside(table.brief(directory)), end="")
     return 0
 
 

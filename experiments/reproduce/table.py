@@ -7,6 +7,7 @@ NAME/
   figure.png     the same for viewers without SVG
   README.md      the command that makes the table, its settings, and what it says
   units/         the finished units of work that the table is made of
+  cuda/          the same table, measured on another device, see `other_devices`
 """
 
 from __future__ import annotations
@@ -96,15 +97,19 @@ class Table:
         writer.writerows(self.rows)
         return text.getvalue()
 
-    def write(self, directory: Path) -> None:
-        """Writes all files of the folder except its units; figures of an earlier table go."""
+    def write(self, directory: Path, edit: Callable[[str], str] = lambda page: page) -> None:
+        """Writes all files of the folder except its units; figures of an earlier table go.
+
+        Args:
+          edit: returns the text of table.md as it is written, from that of `markdown`.
+        """
         require_writable_directory(directory)
         files = {directory / f"{name}.{suffix}": draw for name, draw in self._figures().items() for suffix in SUFFIXES}
         for file, draw in files.items():
             draw(file)
         for stale in set(_figures_in(directory)) - files.keys():
             stale.unlink()
-        write_text(directory / "table.md", self.markdown())
+        write_text(directory / "table.md", edit(self.markdown()))
         write_text(directory / "table.csv", self.csv())
         write_text(directory / "README.md", self.readme())
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments.reproduce.other_devices import SHOWN, with_other_devices
+
 ROOT = Path(__file__).parent.parent.parent
 RESULTS = ROOT / "experiments/results"
 RUNS = {"squeezenet1.1-demo", "bert-base-demo"}
@@ -24,8 +26,14 @@ LINK = re.compile(r"\]\(([^)#:\s]+)\)")
 def test_every_table_has_its_folder(folder: Path) -> None:
     assert (folder / "README.md").is_file()
     assert (folder / "table.csv").is_file() or (folder / "table.md").is_file()
-    known = re.compile(r"README\.md|tried\.md|units|table(-[a-z]+)?\.(csv|md)|figure(-.+)?\.(svg|png)")
+    known = re.compile(r"README\.md|tried\.md|units|cuda|tensorrt|table(-[a-z]+)?\.(csv|md)|figure(-.+)?\.(svg|png)")
     assert not [path.name for path in folder.iterdir() if not known.fullmatch(path.name)]
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_pages_say_what_other_devices_have_measured(name: str) -> None:
+    page = (RESULTS / name / "table.md").read_text(encoding="utf-8")
+    assert page == with_other_devices(page, name, results=RESULTS), "tests/gpu/run.sh pages renews it"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
