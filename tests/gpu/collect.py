@@ -12,6 +12,7 @@ import datetime
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -92,13 +93,16 @@ def collect(made: Path, results: Path, device: str) -> list[Path]:
     found = [file for name in SHOWN for file in _table(made / name, results / name / device, facts)]
     if (made / PRICES).is_file():
         found.append(_copied(made / PRICES, results / "never-slower" / device / PRICES))
+    commands: dict[Path, list[str]] = {}
     for report in sorted((made / "papers").glob("*.json")):
         graph, _, costs = report.stem.rpartition("-")
         folder = results / f"{graph}-demo" / device
-        found += [_copied(report, folder / f"{costs}.json"), _written(folder / MACHINE, facts)]
+        found.append(_copied(report, folder / f"{costs}.json"))
+        started, *_ = json.loads((report.with_suffix("") / "manifest.json").read_text(encoding="utf-8"))
+        commands.setdefault(folder, []).append(shlex.join(["rlflow", *started["argv"]]))
+    found += [_written(folder / MACHINE, {"commands": said, **facts}) for folder, said in commands.items()]
     if not found:
         raise UserError(f"{made} has no table, prices or reports: run the other steps of tests/gpu/run.sh first.")
-    found = list(dict.fromkeys(found))
     with tarfile.open(made / "results.tar.gz", "w:gz") as archive:
         for file in found:
             archive.add(file)

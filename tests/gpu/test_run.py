@@ -160,3 +160,6 @@ def test_every_step_runs_without_tensorflow() -> None:
     assert {path.name for path in (collected / f"{GRAPH}-demo/cpu").iterdir()} == {
         *("roofline.json", "measured.json", MACHINE)
     }
+    facts = json.loads((collected / f"{GRAPH}-demo/cpu" / MACHINE).read_text(encoding="utf-8"))
+    measured, roofline = facts["commands"]
+    assert "--costs measured:cpu" in measured and "--costs roofline:rtx2070" in roofline
