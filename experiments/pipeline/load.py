@@ -207,7 +207,7 @@ def load(model: str, config: RunConfig) -> Loaded:
     loaded = OnnxModel.load(source.build(), dims=config.bound_dims(), clean=config.clean)
     rules = _allowed(load_rules(config.rules), loaded, config)
     found = find_costs(config)
-    make_env = partial(_make_environment, loaded, rules, found.costs, config)
+    make_env = partial(make_environment, loaded, rules, found.costs, config)
     env = make_env()
     return Loaded(
         name=source.name,
@@ -279,9 +279,14 @@ def _named(names: Sequence[str], patterns: Sequence[str], flag: str) -> set[str]
     return found
 
 
-def _make_environment(
+def make_environment(
     model: OnnxModel, rules: RuleSet, costs: Costs, config: RunConfig, max_steps: int | None = None
 ) -> GraphSubstitutionEnv:
+    """Returns a real environment of a model; `max_steps` changes the limit of steps that the settings give.
+
+    Raises:
+      UserError: the settings name an unknown reward.
+    """
     settings = config.environment
     try:
         return GraphSubstitutionEnv(
