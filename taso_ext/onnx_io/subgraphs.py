@@ -80,7 +80,9 @@ def body_at(model: CheckedModel, place: Place) -> CheckedModel:
 
 
 def with_body(model: CheckedModel, place: Place, body: CheckedModel) -> CheckedModel:
-    """Returns the model with another body at a place; constants that are new become constants of the model.
+    """Returns the model with another body at a place.
+
+    New constants become constants of the model; those that nothing reads any more are removed.
 
     Args:
       body: the model of the new body, with the inputs and outputs of `body_at`'s and in the same opset.
@@ -109,13 +111,24 @@ def with_body(model: CheckedModel, place: Place, body: CheckedModel) -> CheckedM
     imported = {entry.domain for entry in skeleton.opset_import} | set(DEFAULT_DOMAINS)
     skeleton.opset_import.extend(each for each in body.skeleton.opset_import if each.domain not in imported)
     added = {names[name]: tensor for name, tensor in body.tensors.items() if names[name] not in model.tensors}
+    read = _read(skeleton.graph)
     known = model.known_types
     return replace(
         model,
         skeleton=skeleton,
-        tensors={**model.tensors, **added},
+        tensors={name: tensor for name, tensor in {**model.tensors, **added}.items() if name in read},
         known_types=None if known is None else {**known, **types_of(added)},
     )
+
+
+def _read(graph: onnx.GraphProto) -> set[str]:
+    """Returns the names that the nodes of a graph, and the graphs inside it, read or return."""
+    names = {value.name for value in graph.output}
+    for node in graph.node:
+        names.update(node.input)
+        for body in bodies(node):
+            names |= _read(body)
+    return names
 
 
 def _find(model: onnx.ModelProto, place: Place) -> tuple[onnx.NodeProto, onnx.GraphProto]:
