@@ -120,6 +120,12 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
     ),
     "how the model is read": (
         Flag("--dim", "dims", "bind a symbolic dimension (repeatable)", list, "NAME=VALUE"),
+        Flag(
+            "--keep-symbolic",
+            "keep_symbolic",
+            "leave out rewrites that would need a size of --dim in OUT, so that its dimensions stay symbolic",
+            bool,
+        ),
         Flag("--clean", "clean", "clean-up before the search: full (default), basic, none"),
         Flag("--inputs", "inputs", "inputs to verify and to time with, by input name", metavar="FILE.npz"),
     ),

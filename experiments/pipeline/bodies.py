@@ -20,8 +20,9 @@ from environment.costs.interface import Costs
 from environment.measurement import timing
 from environment.statistics.intervals import Estimate
 from environment.verification import Verification, find_first_bad_rewrite, verify
+from experiments.config.run import RunConfig
 from experiments.pipeline.controller import is_clocked, new_controller
-from experiments.pipeline.export import Exported, small_enough, without_faults
+from experiments.pipeline.export import Exported, replayed, small_enough, without_faults
 from experiments.pipeline.load import Loaded, make_environment
 from experiments.pipeline.measure import effort_of, feeds_of, runtime_of
 from experiments.runs.body_plan import BodyPlan, plans_from_json
@@ -62,6 +63,22 @@ def with_bodies(run: Run, loaded: Loaded, exported: Exported, by_clock: bool) ->
     return changed.judged(rewriting.compared(model))
 
 
+def rewritten(model: CheckedModel, plans: Plans, rules: RuleSet | None, config: RunConfig) -> CheckedModel:
+    """Returns a model with the bodies that plans make.
+
+    Args:
+      rules: the rules to which the numbers in the plans belong; None if the plans use none.
+    Raises:
+      ModelError: a body is not there, or cannot stand alone.
+      IllegalRewriteError: a rewrite is not legal.
+    """
+    for plan in plans:
+        body = OnnxModel.load(body_at(model, plan.place), clean=config.clean)
+        graph = body.graph if rules is None else replayed(body, plan.actions, rules, config)
+        model = with_body(model, plan.place, rewritten(body.export_checked(graph), plan.inner, rules, config))
+    return model
+
+
 class BodyRewriting:
     """The search for rewrites of the bodies of a model, and their replay.
 
@@ -76,7 +93,7 @@ class BodyRewriting:
           base: the result so far, whose bodies are to be rewritten.
         """
         self._run, self._loaded, self._base = run, loaded, base
-        self.rules = _rules_up_to(loaded.env.rules, base.opset)
+        self.rules = rules_up_to(loaded.env.rules, base.opset)
 
     def found(self) -> tuple[Plans, list[str]]:
         """Returns what a search finds in each body, without faults, and a sentence for what stays as it is.
@@ -91,19 +108,8 @@ class BodyRewriting:
         return run.directory.stored(FOUND, lambda fields: (plans_from_json(fields["plans"]), list(fields["notes"])))
 
     def rewritten(self, model: CheckedModel, plans: Plans) -> CheckedModel:
-        """Returns a model with the bodies that the plans make.
-
-        Raises:
-          ModelError: a body is not there, or cannot stand alone.
-          ValueError: a rewrite is not legal.
-        """
-        for plan in plans:
-            body = OnnxModel.load(body_at(model, plan.place), clean=self._run.config.clean)
-            graph = body.graph
-            if plan.actions:
-                graph = self._as_loaded(body).env.replay(plan.actions)
-            model = with_body(model, plan.place, self.rewritten(body.export_checked(graph), plan.inner))
-        return model
+        """Returns a model with the bodies that the plans make; see the function `rewritten`."""
+        return rewritten(model, plans, self.rules, self._run.config)
 
     def without_faults(self, plans: Plans) -> tuple[Plans, list[str]]:
         """Returns the plans without those that change an output of the whole model, and a sentence for each of these.
@@ -241,7 +247,8 @@ class BodyRewriting:
         }
 
 
-def _rules_up_to(rules: RuleSet, opset: int) -> RuleSet | None:
+def rules_up_to(rules: RuleSet, opset: int) -> RuleSet | None:
+    """Returns the rules that need no newer opset; None if there are none."""
     try:
         return rules.restricted(max_opset=opset)
     except ValueError:  # none is left

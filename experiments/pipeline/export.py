@@ -10,13 +10,16 @@ from __future__ import annotations
 import bisect
 import dataclasses
 from collections import Counter
+from collections.abc import Sequence
 
 from controller.records import EpisodeLog, EpisodeRecord
 from environment.substitution.omission import leave_out
 from environment.verification import ONNX_RUNTIME, Verification, find_first_bad_rewrite, verify
+from experiments.config.run import RunConfig
 from experiments.pipeline.load import Loaded
 from experiments.runs.body_plan import BodyPlan
 from experiments.runs.run import Run
+from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State
 from taso_ext.errors import ModelError
 from taso_ext.onnx_io.checked_model import CheckedModel
 
@@ -36,6 +39,10 @@ class Exported:
         result would be too large.
       bodies: the rewrites of graphs inside operators; see `experiments.pipeline.bodies`.
       body_notes: one sentence for each body that stays as it is, and for each rewrite of one that was left out.
+      reference: the original with the same symbolic dimensions, against which the model is timed; None if it has none.
+      symbolic: the dimensions that `--dim` gives a size and that are symbolic in the model to write; see
+        `experiments.pipeline.symbolic`.
+      symbolic_notes: sentences on the sizes at which that was verified, and on dimensions that are not symbolic.
       unverified: why nothing was proved; empty if the model was, or if no rewrite was applied.
       runs_in: where both models ran to be compared, see `Verification`; empty if the original runs nowhere.
       largest_difference, tolerance: the largest difference between outputs of the two models and the largest one
@@ -51,6 +58,9 @@ class Exported:
     tolerance: float = 0.0
     bodies: tuple[BodyPlan, ...] = ()
     body_notes: tuple[str, ...] = ()
+    reference: CheckedModel | None = None
+    symbolic: tuple[str, ...] = ()
+    symbolic_notes: tuple[str, ...] = ()
 
     def judged(self, found: Verification) -> Exported:
         """Returns the same with the figures of a comparison that found the model equal, or could not be made."""
@@ -117,7 +127,7 @@ def without_faults(run: Run, loaded: Loaded, record: EpisodeRecord) -> Exported:
         uses = [at for at, action in enumerate(record.best_actions) if action[0] == rule]
         place = "everywhere" if again else f"at location {location}"
         left_out.append(f"Rule '{name}' was left out {place}, because with it {verification.reason}.")
-        record = _without(loaded, record, uses if again else [position])
+        record = without(loaded, record, uses if again else [position])
     return Exported(loaded.model.source, record.until(0), tuple(left_out))
 
 
@@ -136,7 +146,7 @@ def small_enough(run: Run, loaded: Loaded, record: EpisodeRecord) -> tuple[Episo
         while record.best_actions and not fits(len(record.best_actions)):
             first = bisect.bisect_left(range(1, len(record.best_actions)), True, key=lambda count: not fits(count))
             omitted[record.rule_names[first]] += 1
-            record = _without(loaded, record, [first])
+            record = without(loaded, record, [first])
     except ModelError:  # it cannot be written, for which there is a sentence when it is compared
         return record, []
     reason = f"because OUT would be more than {run.config.max_growth:g} times as large as MODEL (see --max-growth)"
@@ -178,7 +188,30 @@ def _first_bad_rewrite(run: Run, loaded: Loaded, record: EpisodeRecord) -> int:
     )
 
 
-def _without(loaded: Loaded, record: EpisodeRecord, omitted: list[int]) -> EpisodeRecord:
+class IllegalRewriteError(ValueError):
+    """An action of a log is not legal in the graph that it has come to; `position` counts from 0."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(f"action {position} of the log is not legal")
+        self.position = position
+
+
+def replayed(model: OnnxModel, actions: Sequence[tuple[int, int]], rules: RuleSet, config: RunConfig) -> Graph:
+    """Returns the graph to which actions lead from that of a model. Nothing is priced, unlike in an environment.
+
+    Raises:
+      IllegalRewriteError: an action is not legal.
+    """
+    state = State(model.graph, rules, CostModel.roofline("rtx2070"), config.environment.max_locations or 0)
+    for position, (rule, location) in enumerate(actions):
+        try:
+            state.step(rule, location)
+        except ValueError as error:
+            raise IllegalRewriteError(position) from error
+    return state.graph
+
+
+def without(loaded: Loaded, record: EpisodeRecord, omitted: list[int]) -> EpisodeRecord:
     """Returns the episode that plays what remains of another one's way to its best graph."""
     env = loaded.env
     env.reset(seed=record.seed)

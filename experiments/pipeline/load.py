@@ -204,7 +204,8 @@ def load(model: str, config: RunConfig) -> Loaded:
     start, cpu_start = time.perf_counter(), time.process_time()
     require_working(config.device)  # now rather than after the search
     source = find_model(model)
-    loaded = OnnxModel.load(source.build(), dims=config.bound_dims(), clean=config.clean)
+    dims = config.bound_dims()
+    loaded = OnnxModel.load(source.build(), dims=dims, clean=config.clean, sizes_last=config.keep_symbolic)
     rules = _allowed(load_rules(config.rules), loaded, config)
     found = find_costs(config)
     make_env = partial(make_environment, loaded, rules, found.costs, config)

@@ -22,6 +22,7 @@ from experiments.pipeline.learning import STAGE, Learning, train_for_real
 from experiments.pipeline.load import Loaded, load
 from experiments.pipeline.measure import measure, measure_with_other_threads, runtime_of
 from experiments.pipeline.select import Selected, confirmed, select
+from experiments.pipeline.symbolic import keep_symbolic, without_dependent
 from experiments.pipeline.trained import TrainedRun
 from experiments.reports.report import write_report
 from experiments.reports.summary import print_training
@@ -64,16 +65,19 @@ def optimise(request: Request, progress: ProgressDisplay) -> tuple[Result, Path]
         evaluation, training = train_and_evaluate(run, loaded, request.trained)
     selected = select(run, loaded, evaluation, itertools.chain(*sources_of(evaluation).values()))
     exported = export_verified(run, loaded, selected.record)
+    if run.config.keep_symbolic:
+        exported = without_dependent(run, loaded, exported)
     if exported.left_out:
         selected = Selected(exported.record, " ".join(filter(None, [*exported.left_out, selected.note])))
     by_clock = loaded.clock_chooses or is_clocked(run.config.controller)
-    exported = with_bodies(run, loaded, exported, by_clock)
+    exported = keep_symbolic(run, loaded, with_bodies(run, loaded, exported, by_clock))
     measured, unmeasured = _measured(run, loaded, exported)
     if by_clock and (final := confirmed(selected, measured)) is not selected:
-        selected, exported, measured = final, export_verified(run, loaded, final.record), None
+        exported = keep_symbolic(run, loaded, export_verified(run, loaded, final.record))
+        selected, measured = final, None
     result = assemble_result(request, run, loaded, training, evaluation, selected, exported, measured, unmeasured)
     if measured is not None:
-        result = dataclasses.replace(result, with_other_threads=measure_with_other_threads(run, loaded, exported.model))
+        result = dataclasses.replace(result, with_other_threads=measure_with_other_threads(run, loaded, exported))
     leave_report(run, result, evaluation, exported)
     assert request.output is not None
     remove_abandoned(request.output.parent)
@@ -97,7 +101,7 @@ def _measured(run: Run, loaded: Loaded, exported: Exported) -> tuple[MeasuredRat
     if not exported.changed:
         return None, ""
     try:
-        return measure(run, loaded, exported.model), ""
+        return measure(run, loaded, exported), ""
     except ModelError as error:
         return None, str(error)
 
@@ -204,6 +208,8 @@ def assemble_result(
         rules_applied=count_rules(best.rule_names[: best.best_step]),
         rules_in_subgraphs=count_rules([name for plan in exported.bodies for name in plan.all_rule_names()]),
         subgraph_notes=list(exported.body_notes),
+        symbolic=list(exported.symbolic),
+        symbolic_notes=list(exported.symbolic_notes),
         found_by=SOURCES[best.kind],
         stop_reason=training.stop_reason,
         timed=training.timed,

@@ -169,7 +169,7 @@ def not_verified(result: Result) -> str:
 def verification_lines(result: Result) -> list[str]:
     """Returns sentences on how the result was found and verified, and on how certain the figures are."""
     lines = [f"The exported graph was found by: {result.found_by}."] if result.rules_applied else []
-    lines += subgraph_lines(result)
+    lines += [*subgraph_lines(result), *result.symbolic_notes]
     if result.is_rewritten and not result.unverified:
         lines.append(
             f"Verified in {result.verified_in}: largest output difference {result.largest_difference:.2e} of the "

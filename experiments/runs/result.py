@@ -133,6 +133,8 @@ class Result:
       rules_in_subgraphs: the same as `rules_applied` for the rewrites of graphs inside If, Loop and Scan, which the
         figures of the cost model do not contain.
       subgraph_notes: one sentence for each such graph that stays as it is, and for each rewrite that was left out.
+      symbolic: the dimensions that `--dim` gives a size and that are symbolic in the result.
+      symbolic_notes: sentences on the sizes at which that was verified, and on dimensions that are not symbolic.
       rounds: a row for each round of training in a dream, including round 0 before any recollection; empty if
         no policy was trained in a dream; see `pipeline.learning.Learning.round_row`.
     """
@@ -171,6 +173,8 @@ class Result:
     reward_noise: float = 0.0
     rules_in_subgraphs: dict[str, int] = dataclasses.field(default_factory=dict)
     subgraph_notes: list[str] = dataclasses.field(default_factory=list)
+    symbolic: list[str] = dataclasses.field(default_factory=list)
+    symbolic_notes: list[str] = dataclasses.field(default_factory=list)
     rounds: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
     @property

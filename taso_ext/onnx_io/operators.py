@@ -96,6 +96,16 @@ def free_names(graph: onnx.GraphProto) -> list[str]:
     return list(free)
 
 
+def read_names(graph: onnx.GraphProto) -> set[str]:
+    """Returns the names that the nodes of a graph, and the graphs inside it, read or return."""
+    names = {value.name for value in graph.output}
+    for node in graph.node:
+        names.update(node.input)
+        for body in bodies(node):
+            names |= read_names(body)
+    return names
+
+
 def local_names(node: onnx.NodeProto) -> set[str]:
     """Returns all value names that the graphs inside a node define, at any depth."""
     found: set[str] = set()

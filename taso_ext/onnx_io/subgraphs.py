@@ -17,7 +17,15 @@ from onnx import helper
 
 from taso_ext.errors import ModelError
 from taso_ext.onnx_io.checked_model import UNKNOWN, CheckedModel, ValueType, types_of, value_type
-from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, bodies, free_names, fresh_name, local_names, value_names
+from taso_ext.onnx_io.operators import (
+    DEFAULT_DOMAINS,
+    bodies,
+    free_names,
+    fresh_name,
+    local_names,
+    read_names,
+    value_names,
+)
 from taso_ext.onnx_io.shape_inference import infer_shapes
 from taso_ext.onnx_io.weights.handles import content_handle, lazy_tensor
 
@@ -111,7 +119,7 @@ def with_body(model: CheckedModel, place: Place, body: CheckedModel) -> CheckedM
     imported = {entry.domain for entry in skeleton.opset_import} | set(DEFAULT_DOMAINS)
     skeleton.opset_import.extend(each for each in body.skeleton.opset_import if each.domain not in imported)
     added = {names[name]: tensor for name, tensor in body.tensors.items() if names[name] not in model.tensors}
-    read = _read(skeleton.graph)
+    read = read_names(skeleton.graph)
     known = model.known_types
     return replace(
         model,
@@ -119,16 +127,6 @@ def with_body(model: CheckedModel, place: Place, body: CheckedModel) -> CheckedM
         tensors={name: tensor for name, tensor in {**model.tensors, **added}.items() if name in read},
         known_types=None if known is None else {**known, **types_of(added)},
     )
-
-
-def _read(graph: onnx.GraphProto) -> set[str]:
-    """Returns the names that the nodes of a graph, and the graphs inside it, read or return."""
-    names = {value.name for value in graph.output}
-    for node in graph.node:
-        names.update(node.input)
-        for body in bodies(node):
-            names |= _read(body)
-    return names
 
 
 def _find(model: onnx.ModelProto, place: Place) -> tuple[onnx.NodeProto, onnx.GraphProto]:
