@@ -20,20 +20,19 @@ from environment.costs.interface import Costs
 from environment.measurement import timing
 from environment.statistics.intervals import Estimate
 from environment.verification import Verification, find_first_bad_rewrite, verify
-from experiments.config.run import RunConfig
 from experiments.pipeline.controller import is_clocked, new_controller
-from experiments.pipeline.export import Exported, replayed, small_enough, without_faults
+from experiments.pipeline.export import Exported, small_enough, without_faults
 from experiments.pipeline.load import Loaded, make_environment
 from experiments.pipeline.measure import effort_of, feeds_of, runtime_of
-from experiments.runs.body_plan import BodyPlan, plans_from_json
+from experiments.pipeline.replay import rewritten, rules_up_to
+from experiments.runs.body_plan import BodyPlan, Plans, plans_from_json
 from experiments.runs.result import is_faster
 from experiments.runs.run import Run
-from taso_ext import OnnxModel, RuleSet
+from taso_ext import OnnxModel
 from taso_ext.errors import ModelError
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.subgraphs import Place, body_at, places, with_body
 
-Plans = tuple[BodyPlan, ...]
 STAGE, CLOCK_STAGE = "subgraphs", "time-subgraphs"
 FOUND, TIMED = "checkpoints/subgraphs.json", "checkpoints/subgraphs-timed.json"
 SEARCHES = ("greedy", "taso", "beam", "restarts", "passes")
@@ -61,22 +60,6 @@ def with_bodies(run: Run, loaded: Loaded, exported: Exported, by_clock: bool) ->
     model = rewriting.rewritten(base, kept)
     changed = dataclasses.replace(exported, model=model, bodies=kept, body_notes=notes)
     return changed.judged(rewriting.compared(model))
-
-
-def rewritten(model: CheckedModel, plans: Plans, rules: RuleSet | None, config: RunConfig) -> CheckedModel:
-    """Returns a model with the bodies that plans make.
-
-    Args:
-      rules: the rules to which the numbers in the plans belong; None if the plans use none.
-    Raises:
-      ModelError: a body is not there, or cannot stand alone.
-      IllegalRewriteError: a rewrite is not legal.
-    """
-    for plan in plans:
-        body = OnnxModel.load(body_at(model, plan.place), clean=config.clean)
-        graph = body.graph if rules is None else replayed(body, plan.actions, rules, config)
-        model = with_body(model, plan.place, rewritten(body.export_checked(graph), plan.inner, rules, config))
-    return model
 
 
 class BodyRewriting:
@@ -245,14 +228,6 @@ class BodyRewriting:
             "num_inputs": self._run.config.verify.num_inputs,
             "inputs": self._loaded.inputs,
         }
-
-
-def rules_up_to(rules: RuleSet, opset: int) -> RuleSet | None:
-    """Returns the rules that need no newer opset; None if there are none."""
-    try:
-        return rules.restricted(max_opset=opset)
-    except ValueError:  # none is left
-        return None
 
 
 def _sentence_start(place: Place) -> str:

@@ -10,16 +10,13 @@ from __future__ import annotations
 import bisect
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
 
 from controller.records import EpisodeLog, EpisodeRecord
 from environment.substitution.omission import leave_out
 from environment.verification import ONNX_RUNTIME, Verification, find_first_bad_rewrite, verify
-from experiments.config.run import RunConfig
 from experiments.pipeline.load import Loaded
 from experiments.runs.body_plan import BodyPlan
 from experiments.runs.run import Run
-from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State
 from taso_ext.errors import ModelError
 from taso_ext.onnx_io.checked_model import CheckedModel
 
@@ -186,29 +183,6 @@ def _first_bad_rewrite(run: Run, loaded: Loaded, record: EpisodeRecord) -> int:
         num_inputs=run.config.verify.num_inputs,
         inputs=loaded.inputs,
     )
-
-
-class IllegalRewriteError(ValueError):
-    """An action of a log is not legal in the graph that it has come to; `position` counts from 0."""
-
-    def __init__(self, position: int) -> None:
-        super().__init__(f"action {position} of the log is not legal")
-        self.position = position
-
-
-def replayed(model: OnnxModel, actions: Sequence[tuple[int, int]], rules: RuleSet, config: RunConfig) -> Graph:
-    """Returns the graph to which actions lead from that of a model. Nothing is priced, unlike in an environment.
-
-    Raises:
-      IllegalRewriteError: an action is not legal.
-    """
-    state = State(model.graph, rules, CostModel.roofline("rtx2070"), config.environment.max_locations or 0)
-    for position, (rule, location) in enumerate(actions):
-        try:
-            state.step(rule, location)
-        except ValueError as error:
-            raise IllegalRewriteError(position) from error
-    return state.graph
 
 
 def without(loaded: Loaded, record: EpisodeRecord, omitted: list[int]) -> EpisodeRecord:

@@ -28,6 +28,7 @@ from environment.runtimes.interface import threads_text
 from environment.runtimes.onnx_runtime import require_working
 from experiments.config.run import RunConfig
 from experiments.errors import UserError
+from experiments.pipeline.cases import Cases, Plan
 from experiments.runs.directory import features_fingerprint, stored_formats
 from experiments.runs.result import MEASURED_FORMAT, GraphFigures
 from taso_ext import Graph, OnnxModel, RuleSet
@@ -207,6 +208,8 @@ def load(model: str, config: RunConfig) -> Loaded:
     dims = config.bound_dims()
     loaded = OnnxModel.load(source.build(), dims=dims, clean=config.clean, sizes_last=config.keep_symbolic)
     rules = _allowed(load_rules(config.rules), loaded, config)
+    if config.keep_symbolic and dims:
+        rules = _independent(rules, loaded, config)
     found = find_costs(config)
     make_env = partial(make_environment, loaded, rules, found.costs, config)
     env = make_env()
@@ -264,6 +267,17 @@ def _allowed(rules: RuleSet, model: OnnxModel, config: RunConfig) -> RuleSet:
         named = [f"--only {each}" for each in config.only] + [f"--skip {each}" for each in config.skip]
         options = " ".join([*named, f"--opset {config.opset}", *(["--portable"] if config.portable else [])])
         raise UserError(f"With {options}, {error}.") from error
+
+
+def _independent(rules: RuleSet, model: OnnxModel, config: RunConfig) -> RuleSet:
+    """Returns the rules without those whose rewrites of the model depend on dimensions that could stay symbolic.
+
+    If each does, all are returned: where they apply after others, they may be independent.
+    """
+    cases = Cases(model, rules, config)
+    names = cases.general(Plan()).names
+    left = set(rules.names) - (cases.dependent_rules(names) if names else set())
+    return rules.restricted(names=left) if left else rules
 
 
 def _named(names: Sequence[str], patterns: Sequence[str], flag: str) -> set[str]:

@@ -8,66 +8,15 @@ the size of `--dim` in OUT, and a sentence says why.
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
-import itertools
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections import Counter
 
-import numpy as np
-import onnx
-import onnxruntime as ort
-
-from controller.records import EpisodeRecord
-from environment.inputs import input_specs, random_feeds
-from environment.verification import verify
-from experiments.pipeline.bodies import Plans, rewritten, rules_up_to
-from experiments.pipeline.export import Exported, IllegalRewriteError, export_verified, replayed, without
+from experiments.pipeline.cases import Cases, Plan, Sizes, in_words, quoted
+from experiments.pipeline.export import Exported, export_verified, without
 from experiments.pipeline.load import Loaded
 from experiments.runs.run import Run
-from taso_ext import OnnxModel
-from taso_ext.errors import ModelError
-from taso_ext.onnx_io.checked_model import CheckedModel
-from taso_ext.onnx_io.dimensions import bind_dims
-from taso_ext.onnx_io.merging import DependsOnSizeError, merged
-from taso_ext.onnx_io.session import create_session
 
-Sizes = dict[str, int]
-"""Sizes of symbolic dimensions by name."""
 STAGE, LEAVE_OUT_STAGE = "symbolic", "leave-out"
-SMALL = (3, 5, 7, 11, 13, 17, 19, 23)
-"""Sizes to try. Two dimensions begin at different ones, so that a graph that confuses them is noticed."""
-MULTIPLES = (2, 3, 4)
-"""Multiples of the size of `--dim` to try if a model does not run at small sizes."""
-LARGE = (4099, 4111, 4127, 4129, 4133, 4139, 4153, 4157)
-"""Sizes at which nothing runs, but at which the rewritten graphs must agree too: what a model cuts off at a length of
-512, for example, no small size shows."""
-AGREEING = 2
-"""Number of other sizes at which the graphs must agree and the outputs must be equal."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """The rewrites of a result: actions in the graph with the names of their rules, and those in bodies."""
-
-    actions: Sequence[tuple[int, int]] = ()
-    rule_names: Sequence[str] = ()
-    bodies: Plans = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class General:
-    """What a plan makes for all sizes of some dimensions.
-
-    Attributes:
-      names: the dimensions on which its result does not depend.
-      model: the model for all their sizes; None if there are no such dimensions.
-      notes: a sentence for each other dimension.
-    """
-
-    names: tuple[str, ...]
-    model: CheckedModel | None
-    notes: tuple[str, ...]
 
 
 def keep_symbolic(run: Run, loaded: Loaded, exported: Exported) -> Exported:
@@ -75,30 +24,37 @@ def keep_symbolic(run: Run, loaded: Loaded, exported: Exported) -> Exported:
     sizes = run.config.bound_dims()
     if not sizes:
         return exported
-    if not exported.changed:
-        given = loaded.model.given
-        return dataclasses.replace(exported, model=given, reference=given, symbolic=tuple(sizes))
-    if exported.unverified:
-        note = f"The dimensions have the sizes of --dim in OUT ({_words(sizes)}), because nothing can be verified."
+    if exported.changed and exported.unverified:
+        note = f"The dimensions have the sizes of --dim in OUT ({in_words(sizes)}), because nothing can be verified."
         return dataclasses.replace(exported, symbolic_notes=(note,))
-    plan = Plan(exported.record.best_actions, exported.record.rule_names, exported.bodies)
     with run.stage(STAGE, "keep symbolic dimensions", 1) as bar:
-        cases = Cases(run, loaded, sizes)
-        kept = _kept(exported, cases, cases.general(plan))
+        cases = Cases(loaded.model, loaded.env.rules, run.config)
+        if run.config.keep_symbolic:
+            exported = _without_dependent_bodies(exported, cases, sizes)
+        if exported.changed:
+            exported = _general(loaded, exported, cases)
+        else:
+            given = loaded.model.given
+            exported = dataclasses.replace(exported, model=given, reference=given, symbolic=tuple(sizes))
         bar.update(1)
-    return kept
+    return exported
 
 
-def _kept(exported: Exported, cases: Cases, found: General) -> Exported:
+def _plan(exported: Exported) -> Plan:
+    return Plan(exported.record.best_actions, exported.record.rule_names, exported.bodies)
+
+
+def _general(loaded: Loaded, exported: Exported, cases: Cases) -> Exported:
+    found = cases.general(_plan(exported))
     if found.model is None:
         return dataclasses.replace(exported, symbolic_notes=found.notes)
     model = cases.with_symbols(found.model, found.names)
-    reason, places = cases.verified(model, found.names)
+    reason, places = cases.verified(model, found.names, loaded.inputs)
     if reason:
         notes = (*found.notes, *(cases.fixed(name, reason) for name in found.names))
         return dataclasses.replace(exported, symbolic_notes=notes)
     verb = "is" if len(found.names) == 1 else "are"
-    note = f"{_quoted(found.names)} {verb} symbolic in OUT; verified at {'; '.join(places)}."
+    note = f"{quoted(found.names)} {verb} symbolic in OUT; verified at {'; '.join(places)}."
     return dataclasses.replace(
         exported,
         model=model,
@@ -108,212 +64,39 @@ def _kept(exported: Exported, cases: Cases, found: General) -> Exported:
     )
 
 
+def _without_dependent_bodies(exported: Exported, cases: Cases, sizes: Sizes) -> Exported:
+    """Returns the result with only those rewritten bodies on which no dimension depends that could stay symbolic."""
+    plan = _plan(exported)
+    names = cases.general(dataclasses.replace(plan, bodies=())).names if plan.bodies else ()
+    dependent = [
+        body for body in plan.bodies if names and cases.depends(dataclasses.replace(plan, bodies=(body,)), names)
+    ]
+    if not dependent:
+        return exported
+    left = tuple(body for body in plan.bodies if body not in dependent)
+    notes = [f"Rewrites of {body.place} were left out: {quoted(names)} could not stay symbolic." for body in dependent]
+    model = cases.export(dataclasses.replace(plan, bodies=left), sizes)
+    return dataclasses.replace(exported, model=model, bodies=left, body_notes=(*exported.body_notes, *notes))
+
+
 def without_dependent(run: Run, loaded: Loaded, exported: Exported) -> Exported:
     """Returns the result without the rewrites on which a dimension depends that could stay symbolic without them."""
     sizes, record = run.config.bound_dims(), exported.record
     if not sizes or not record.best_actions or exported.unverified:
         return exported
-    left_out: list[str] = []
+    omitted = Counter[str]()
     with run.stage(LEAVE_OUT_STAGE, "leave out what depends on sizes", 1) as bar:
-        cases = Cases(run, loaded, sizes)
+        cases = Cases(loaded.model, loaded.env.rules, run.config)
         names = cases.general(Plan()).names
-        while names and (first := cases.first_dependent(record, names)):
-            name = record.rule_names[first - 1]
-            left_out.append(
-                f"Rule '{name}' was left out at one place, because a symbolic dimension depends on it there."
-            )
+        while names and (first := cases.first_dependent(Plan(record.best_actions, record.rule_names), names)):
+            omitted[record.rule_names[first - 1]] += 1
             record = without(loaded, record, [first - 1])
         bar.update(1)
-    if not left_out:
+    if not omitted:
         return exported
+    left_out = [
+        f"Rule '{name}' was left out at {count} place{'s' * (count > 1)}: {quoted(names)} could not stay symbolic."
+        for name, count in omitted.items()
+    ]
     again = export_verified(run, loaded, record)
     return dataclasses.replace(again, left_out=(*exported.left_out, *left_out, *again.left_out))
-
-
-class Cases:
-    """A model at several sizes of its symbolic dimensions."""
-
-    def __init__(self, run: Run, loaded: Loaded, sizes: Mapping[str, int]) -> None:
-        """
-        Args:
-          sizes: the sizes of `--dim`.
-        """
-        self._run, self._loaded, self._sizes = run, loaded, dict(sizes)
-        self._given = loaded.model.given
-        self._models = {_key(sizes): loaded.model}
-
-    def general(self, plan: Plan) -> General:
-        """Returns what a plan makes for all sizes of as many dimensions as possible."""
-        names = tuple(self._sizes)
-        notes: list[str] = []
-        try:
-            return General(names, self.merged(plan, names), ())
-        except ModelError as error:
-            if len(names) == 1:
-                return General((), None, (self.fixed(names[0], str(error)),))
-        models: dict[str, CheckedModel] = {}  # of those dimensions that can each be symbolic alone
-        for name in names:
-            try:
-                models[name] = self.merged(plan, (name,))
-            except ModelError as error:
-                notes.append(self.fixed(name, str(error)))
-        alone = list(models)
-        while len(alone) > 1:
-            try:
-                return General(tuple(alone), self.merged(plan, alone), tuple(notes))
-            except ModelError as error:
-                notes.append(self.fixed(alone.pop(), f"{str(error).rstrip('.')} if {_quoted(alone)} may change too"))
-        return General(tuple(alone), models[alone[0]] if alone else None, tuple(notes))
-
-    def merged(self, plan: Plan, names: Sequence[str], draft: bool = False) -> CheckedModel:
-        """Returns what a plan makes for all sizes of these dimensions; the others have their own sizes.
-
-        Args:
-          draft: whether large weights may be zeros instead of being computed.
-        Raises:
-          ModelError: the result depends on one of these dimensions, or the model runs at no other sizes; the text says
-            what does, as part of a sentence.
-        """
-        exports = [self._export(plan, sizes, draft) for sizes in (self._sizes, *self._together(names))]
-        general = merged(exports)  # first without the large sizes, because the reason is then easier to understand
-        large = self._sizes | dict(zip(names, LARGE, strict=False))
-        return merged([*exports, self._export(plan, large, draft)]) if self._can_load(large) else general
-
-    def first_dependent(self, record: EpisodeRecord, names: Sequence[str]) -> int:
-        """Returns the number of the first rewrite, from 1, with which a result depends on dimensions; 0 if none."""
-
-        def depends(count: int) -> bool:
-            try:
-                self.merged(Plan(record.best_actions[:count], record.rule_names[:count]), names, draft=True)
-            except ModelError:
-                return True
-            return False
-
-        total = len(record.best_actions)
-        if not total or not depends(total):
-            return 0
-        return 1 + bisect.bisect_left(range(1, total), True, key=depends)
-
-    def with_sizes_but(self, names: Sequence[str]) -> CheckedModel:
-        """Returns the original in which these dimensions are symbolic and the others have their sizes."""
-        fixed = {name: size for name, size in self._sizes.items() if name not in names}
-        return bind_dims(self._given, fixed, self._loaded.name)
-
-    def with_symbols(self, model: CheckedModel, names: Sequence[str]) -> CheckedModel:
-        """Returns a merged model with the inputs and outputs that `with_sizes_but` declares."""
-        declared = self.with_sizes_but(names).skeleton.graph
-        skeleton = onnx.ModelProto()
-        skeleton.CopyFrom(model.skeleton)
-        for field in ("input", "output"):
-            skeleton.graph.ClearField(field)
-            getattr(skeleton.graph, field).extend(getattr(declared, field))
-        return dataclasses.replace(model, skeleton=skeleton)
-
-    def verified(self, candidate: CheckedModel, names: Sequence[str]) -> tuple[str, list[str]]:
-        """Compares a model with symbolic dimensions with the original at several sizes.
-
-        Returns:
-          Why they are not equal, as part of a sentence, or an empty text; and the sizes at which they were compared.
-        """
-        ones = self._sizes | dict.fromkeys(names, 1)
-        cases = [self._sizes, *self._together(names), *([ones] if self._runs_at(ones) else [])]
-        for number, sizes in enumerate(cases):
-            found = verify(
-                bind_dims(self._given, sizes, self._loaded.name),
-                candidate,
-                seed=self._run.seed(STAGE),
-                num_inputs=self._run.config.verify.num_inputs,
-                inputs=None if number else self._loaded.inputs,
-            )
-            if not (found.equal and found.comparable):
-                return f"at {_words(sizes)} {found.reason}", []
-        return "", list(dict.fromkeys(_words({name: sizes[name] for name in names}) for sizes in cases))
-
-    def fixed(self, name: str, reason: str) -> str:
-        """Returns the sentence on a dimension that has one size in OUT."""
-        return f"'{name}' is fixed to {self._sizes[name]} in OUT, because {reason.rstrip('.')}."
-
-    def _export(self, plan: Plan, sizes: Sizes, draft: bool) -> CheckedModel:
-        model, rules, config = self._model(sizes), self._loaded.env.rules, self._run.config
-        try:
-            graph = replayed(model, plan.actions, rules, config)
-        except IllegalRewriteError as error:
-            name = plan.rule_names[error.position]
-            raise DependsOnSizeError(f"the rewrite '{name}' cannot be made at {_words(sizes)}") from error
-        base = model.sketch(graph).model if draft else model.export_checked(graph)
-        try:
-            return rewritten(base, plan.bodies, rules_up_to(rules, base.opset), config)
-        except IllegalRewriteError as error:
-            raise DependsOnSizeError(f"a rewrite in a subgraph cannot be made at {_words(sizes)}") from error
-
-    def _model(self, sizes: Sizes) -> OnnxModel:
-        key = _key(sizes)
-        if key not in self._models:
-            self._models[key] = self._loaded.model.at(sizes)
-        return self._models[key]
-
-    def _can_load(self, sizes: Sizes) -> bool:
-        """Returns whether there is such a model at all; of sizes at which there is none, nothing is promised."""
-        try:
-            self._model(sizes)
-        except ModelError:
-            return False
-        return True
-
-    def _together(self, names: Sequence[str]) -> list[Sizes]:
-        """Returns other sizes of dimensions at which the model runs.
-
-        Raises:
-          ModelError: there are not enough.
-        """
-        for name in names:
-            if len(self._other_sizes[name]) < AGREEING:
-                raise ModelError("the model runs at no other sizes of it that were tried")
-        cases = [self._sizes | {name: self._other_sizes[name][number] for name in names} for number in range(AGREEING)]
-        for sizes in cases:
-            if len(names) > 1 and not self._runs_at(sizes):
-                raise ModelError(f"the model does not run at {_words(sizes)}")
-        return cases
-
-    @cached_property
-    def _other_sizes(self) -> dict[str, list[int]]:
-        """Other sizes of each dimension at which the model runs, while the other dimensions have their own sizes."""
-        found: dict[str, list[int]] = {}
-        for number, (name, size) in enumerate(self._sizes.items()):
-            begin = AGREEING * number % len(SMALL)
-            tried = [*SMALL[begin:], *SMALL[:begin], *(size * times for times in MULTIPLES)]
-            runnable = (other for other in tried if other != size and self._runs_at(self._sizes | {name: other}))
-            found[name] = list(itertools.islice(runnable, AGREEING))
-        return found
-
-    def _runs_at(self, sizes: Sizes) -> bool:
-        """Returns whether the original runs on random inputs of these sizes."""
-        if self._session is None:
-            return False
-        try:
-            specs = input_specs(bind_dims(self._given, sizes, self._loaded.name))
-            self._session.run(None, random_feeds(specs, np.random.default_rng(self._run.seed(STAGE))))
-        except Exception:  # ONNX Runtime's exceptions share no public base class
-            return False
-        return True
-
-    @cached_property
-    def _session(self) -> ort.InferenceSession | None:
-        """The original with all its symbolic dimensions; None if ONNX Runtime cannot run it."""
-        try:
-            return create_session(self._given, "disabled")
-        except ModelError:
-            return None
-
-
-def _key(sizes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted(sizes.items()))
-
-
-def _words(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{name}={size}" for name, size in sizes.items())
-
-
-def _quoted(names: Sequence[str]) -> str:
-    quoted = [f"'{name}'" for name in names]
-    return " and ".join(filter(None, [", ".join(quoted[:-1]), quoted[-1]]))

@@ -52,6 +52,10 @@ class BodyPlan:
         )
 
 
-def plans_from_json(plans: Iterable[Mapping[str, Any]]) -> tuple[BodyPlan, ...]:
+Plans = tuple[BodyPlan, ...]
+"""The rewrites of several bodies of one model."""
+
+
+def plans_from_json(plans: Iterable[Mapping[str, Any]]) -> Plans:
     """Returns the plans of several bodies."""
     return tuple(map(BodyPlan.from_json, plans))

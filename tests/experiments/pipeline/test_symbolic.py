@@ -12,7 +12,7 @@ import pytest
 
 from environment.inputs import input_specs, random_feeds
 from experiments.cli import main
-from experiments.pipeline import symbolic
+from experiments.pipeline import cases
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.dimensions import bind_dims, open_dims
 from taso_ext.onnx_io.operators import all_nodes
@@ -136,15 +136,22 @@ def test_rewrites_on_which_a_size_depends_are_made_unless_the_dimension_is_to_st
     assert not names(fixed) and f"'batch' is fixed to {size} in OUT, because {reason}." in said
     assert "Neg" not in operators(fixed)
     kept, said = optimised(capsys, text, [f"--dim=batch={size}", "--keep-symbolic"], rule)
-    assert names(kept) == {"batch"} and "was left out at one place, because a symbolic dimension depends on it" in said
+    assert names(kept) == {"batch"} and "was left out at 1 place: 'batch' could not stay symbolic." in said
     assert_equal_at(kept, batch=5)
+
+
+def test_the_search_for_a_symbolic_result_uses_no_rule_that_needs_a_size(capsys: pytest.CaptureFixture[str]) -> None:
+    """The rule of one size comes first and would be taken."""
+    result, said = optimised(capsys, NEGATIONS, ["--dim=batch=4", "--keep-symbolic"], OF_FOUR, TRUE)
+    assert names(result) == {"batch"} and "Neg" not in operators(result)
+    assert "drop-double-negation 1" in said and "left out" not in said
 
 
 def test_a_wrong_graph_is_noticed_at_other_sizes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here the graph of the size of --dim is taken for that of all sizes; it names this size in a Reshape."""
-    monkeypatch.setattr(symbolic, "merged", lambda models: models[0])
+    monkeypatch.setattr(cases, "merged", lambda models: models[0])
     result, said = optimised(capsys, RESHAPED, ["--dim=batch=8"], TRUE)
     assert not names(result) and operators(result) == ["Reshape"]
     assert "'batch' is fixed to 8 in OUT, because at batch=3" in said
