@@ -119,7 +119,13 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
         ),
     ),
     "how the model is read": (
-        Flag("--dim", "dims", "bind a symbolic dimension (repeatable)", list, "NAME=VALUE"),
+        Flag(
+            "--dim",
+            "dims",
+            "size of a symbolic dimension, for which rewrites are chosen (repeatable)",
+            list,
+            "NAME=VALUE",
+        ),
         Flag(
             "--keep-symbolic",
             "keep_symbolic",
