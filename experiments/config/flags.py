@@ -122,7 +122,7 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
         Flag(
             "--dim",
             "dims",
-            "size of a symbolic dimension, for which rewrites are chosen (repeatable)",
+            "size of a symbolic dimension (repeatable)",
             list,
             "NAME=VALUE",
         ),
