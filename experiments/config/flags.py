@@ -127,10 +127,10 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
             "NAME=VALUE",
         ),
         Flag(
-            "--keep-symbolic",
-            "keep_symbolic",
-            "leave out rewrites that would need a size of --dim in OUT, so that its dimensions stay symbolic",
-            bool,
+            "--symbolic",
+            "symbolic",
+            "dimensions with a --dim stay symbolic in OUT; auto (default): if no rewrite depends on their sizes; keep: "
+            "leave out rewrites that do; fix: none does",
         ),
         Flag("--clean", "clean", "clean-up before the search: full (default), basic, none"),
         Flag("--inputs", "inputs", "inputs to verify and to time with, by input name", metavar="FILE.npz"),

@@ -262,8 +262,9 @@ class RunConfig:
       only, skip: names of rules that alone are used, if there are any, and of rules that are not; * stands for any part
         of a name.
       dims: bindings `name=value` of symbolic dimensions, the sizes at which rewrites are chosen.
-      keep_symbolic: whether rewrites are left out on which such a dimension depends, so that it can stay symbolic in
-        the result. The clean-up then does not see the sizes either.
+      symbolic: whether these dimensions stay symbolic in the result. auto: those do on whose sizes nothing in the
+        rewritten graph depends; keep: rewrites that depend on one are left out, and the clean-up does not see the sizes
+        either; fix: none does.
       clean: clean-up of the model before the search; every improvement is counted from its result.
       inputs: path of an npz file with inputs to verify and to time with.
       seed: the seed that determines every random draw.
@@ -281,7 +282,7 @@ class RunConfig:
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
     dims: tuple[str, ...] = ()
-    keep_symbolic: bool = False
+    symbolic: Literal["auto", "keep", "fix"] = "auto"
     clean: Literal["full", "basic", "none"] = "full"
     inputs: str | None = None
     seed: int = 0

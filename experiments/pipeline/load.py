@@ -206,9 +206,9 @@ def load(model: str, config: RunConfig) -> Loaded:
     require_working(config.device)  # now rather than after the search
     source = find_model(model)
     dims = config.bound_dims()
-    loaded = OnnxModel.load(source.build(), dims=dims, clean=config.clean, sizes_last=config.keep_symbolic)
+    loaded = OnnxModel.load(source.build(), dims=dims, clean=config.clean, sizes_last=config.symbolic == "keep")
     rules = _allowed(load_rules(config.rules), loaded, config)
-    if config.keep_symbolic and dims:
+    if config.symbolic == "keep" and dims:
         rules = _independent(rules, loaded, config)
     found = find_costs(config)
     make_env = partial(make_environment, loaded, rules, found.costs, config)

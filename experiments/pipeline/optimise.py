@@ -65,7 +65,7 @@ def optimise(request: Request, progress: ProgressDisplay) -> tuple[Result, Path]
         evaluation, training = train_and_evaluate(run, loaded, request.trained)
     selected = select(run, loaded, evaluation, itertools.chain(*sources_of(evaluation).values()))
     exported = export_verified(run, loaded, selected.record)
-    if run.config.keep_symbolic:
+    if run.config.symbolic == "keep":
         exported = without_dependent(run, loaded, exported)
     if exported.left_out:
         selected = Selected(exported.record, " ".join(filter(None, [*exported.left_out, selected.note])))

@@ -22,14 +22,14 @@ STAGE, LEAVE_OUT_STAGE = "symbolic", "leave-out"
 def keep_symbolic(run: Run, loaded: Loaded, exported: Exported) -> Exported:
     """Returns the result with symbolic dimensions in place of the sizes of `--dim`, as far as that is right."""
     sizes = run.config.bound_dims()
-    if not sizes:
+    if not sizes or run.config.symbolic == "fix":
         return exported
     if exported.changed and exported.unverified:
         note = f"The dimensions have the sizes of --dim in OUT ({in_words(sizes)}), because nothing can be verified."
         return dataclasses.replace(exported, symbolic_notes=(note,))
     with run.stage(STAGE, "keep symbolic dimensions", 1) as bar:
         cases = Cases(loaded.model, loaded.env.rules, run.config)
-        if run.config.keep_symbolic:
+        if run.config.symbolic == "keep":
             exported = _without_dependent_bodies(exported, cases, sizes)
         if exported.changed:
             exported = _general(loaded, exported, cases)

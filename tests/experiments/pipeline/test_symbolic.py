@@ -99,7 +99,7 @@ def test_a_transformer_keeps_all_its_dimensions_if_it_is_asked_to(
     fixed, said = optimised(capsys, PYTORCH / f"{name}.onnx", flags)
     assert names(fixed) == {"batch"}, "its mask is a constant of the length"
     assert "'length' is fixed to 8 in OUT, because" in said and "depends on it" in said
-    kept, said = optimised(capsys, PYTORCH / f"{name}.onnx", [*flags, "--keep-symbolic"])
+    kept, said = optimised(capsys, PYTORCH / f"{name}.onnx", [*flags, "--symbolic=keep"])
     assert names(kept) == {"batch", "length"} and "are symbolic in OUT; verified at" in said
     for batch, length in ((4, 2), (1, 12)):
         assert_equal_at(kept, batch=batch, length=length)
@@ -135,14 +135,14 @@ def test_rewrites_on_which_a_size_depends_are_made_unless_the_dimension_is_to_st
     fixed, said = optimised(capsys, text, [f"--dim=batch={size}"], rule)
     assert not names(fixed) and f"'batch' is fixed to {size} in OUT, because {reason}." in said
     assert "Neg" not in operators(fixed)
-    kept, said = optimised(capsys, text, [f"--dim=batch={size}", "--keep-symbolic"], rule)
+    kept, said = optimised(capsys, text, [f"--dim=batch={size}", "--symbolic=keep"], rule)
     assert names(kept) == {"batch"} and "was left out at 1 place: 'batch' could not stay symbolic." in said
     assert_equal_at(kept, batch=5)
 
 
 def test_the_search_for_a_symbolic_result_uses_no_rule_that_needs_a_size(capsys: pytest.CaptureFixture[str]) -> None:
     """The rule of one size comes first and would be taken."""
-    result, said = optimised(capsys, NEGATIONS, ["--dim=batch=4", "--keep-symbolic"], OF_FOUR, TRUE)
+    result, said = optimised(capsys, NEGATIONS, ["--dim=batch=4", "--symbolic=keep"], OF_FOUR, TRUE)
     assert names(result) == {"batch"} and "Neg" not in operators(result)
     assert "drop-double-negation 1" in said and "left out" not in said
 
@@ -156,6 +156,12 @@ def test_a_wrong_graph_is_noticed_at_other_sizes(
     assert not names(result) and operators(result) == ["Reshape"]
     assert "'batch' is fixed to 8 in OUT, because at batch=3" in said
     assert_equal_at(result, batch=8)
+
+
+@pytest.mark.parametrize("rule", [TRUE, OF_FOUR], ids=["rewritten", "as it is"])
+def test_all_dimensions_can_be_fixed(rule: str, capsys: pytest.CaptureFixture[str]) -> None:
+    result, _ = optimised(capsys, NEGATIONS, ["--dim=batch=8", "--symbolic=fix"], rule)
+    assert [dim.dim_value for dim in result.skeleton.graph.input[0].type.tensor_type.shape.dim] == [8, 6]
 
 
 def test_a_model_without_rewrites_keeps_its_dimensions(capsys: pytest.CaptureFixture[str]) -> None:
