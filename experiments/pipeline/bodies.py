@@ -9,6 +9,7 @@ all rewritten bodies, and if the clock chooses the graph, it also chooses whethe
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -17,16 +18,18 @@ from controller.evaluation import play_episode
 from controller.records import EpisodeRecord
 from environment.costs import registry as cost_models
 from environment.costs.interface import Costs
-from environment.measurement import timing
-from environment.statistics.intervals import Estimate
+from environment.measurement import racing
+from environment.measurement.racing import Rule
+from environment.measurement.timing import Variant
+from environment.statistics.sequential import Verdict
 from environment.verification import Verification, find_first_bad_rewrite, verify
 from experiments.pipeline.controller import is_clocked, new_controller
 from experiments.pipeline.export import Exported, small_enough, without_faults
 from experiments.pipeline.load import Loaded, make_environment
-from experiments.pipeline.measure import effort_of, feeds_of, runtime_of
+from experiments.pipeline.measure import feeds_of, runtime_of
 from experiments.pipeline.replay import rewritten, rules_up_to
 from experiments.runs.body_plan import BodyPlan, Plans, plans_from_json
-from experiments.runs.result import is_faster
+from experiments.runs.result import NOISE
 from experiments.runs.run import Run
 from taso_ext import OnnxModel
 from taso_ext.errors import ModelError
@@ -135,29 +138,29 @@ class BodyRewriting:
         offered: list[Plans] = [plans, *alone]
         if not run.directory.finished(CLOCK_STAGE):
             with run.stage(CLOCK_STAGE, "measure the rewritten subgraphs", len(offered)) as bar:
-                ratios = self._ratios(offered)
+                made = self._raced(offered)
                 bar.update(len(offered))
-                run.directory.write_json(TIMED, [dataclasses.asdict(ratio) for ratio in ratios])
-        stored = run.directory.stored(TIMED, lambda ratios: [(each["value"], each["high"]) for each in ratios])
-        faster = [(value, each) for (value, high), each in zip(stored, offered, strict=True) if is_faster(value, high)]
+                run.directory.write_json(TIMED, made)
+        raced = run.directory.stored(TIMED, lambda made: [(each["value"], each["faster"]) for each in made])
+        faster = [(value, each) for (value, is_faster), each in zip(raced, offered, strict=True) if is_faster]
         if not faster:
             return (), [f"{_subgraphs(len(plans))} could be rewritten, but that is not faster by the clock."]
         return min(faster, key=lambda pair: pair[0])[1], []
 
-    def _ratios(self, offered: Sequence[Plans]) -> list[Estimate]:
-        """Returns the times of the result with different bodies over its time with its own."""
-        runtime = runtime_of(self._run.config)
+    def _raced(self, offered: Sequence[Plans]) -> list[dict[str, Any]]:
+        """Returns the time of the result with different bodies over its time with its own, and whether it is faster."""
+        runtime, settings = runtime_of(self._run.config), self._run.config.measure
         variants = [
-            timing.Variant(str(number), runtime, self.rewritten(self._base, plans))
-            for number, plans in enumerate(offered)
+            Variant(str(number), runtime, self.rewritten(self._base, plans)) for number, plans in enumerate(offered)
         ]
-        base = timing.Variant("base", runtime, self._base)
-        effort = effort_of(self._run.config, CLOCK_STAGE, control=False)
+        base = Variant("base", runtime, self._base)
+        rule = Rule(margin=NOISE, worth=NOISE, pairs=settings.pairs, seed=self._run.seed(CLOCK_STAGE))
+        feeds, seconds = feeds_of(self._loaded), settings.seconds or math.inf
         try:
-            found = timing.measure(base, variants, effort, feeds=feeds_of(self._loaded))
+            found = racing.race(base, variants, rule, feeds=feeds, seconds=seconds)
         except ModelError:  # the runtime cannot run them, so that the clock cannot choose them
-            return [Estimate(1.0, 1.0, 1.0) for _ in offered]
-        return [each.ratio for each in found.candidates]
+            return [{"value": 1.0, "faster": False} for _ in offered]
+        return [{"value": each.ratio.value, "faster": each.verdict is Verdict.FASTER} for each in found]
 
     def _found_in(
         self, model: CheckedModel, on_body: Callable[[int], None] = lambda done: None

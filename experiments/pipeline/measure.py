@@ -40,7 +40,9 @@ def measure_with_other_threads(run: Run, loaded: Loaded, exported: Exported) -> 
         return None
     config = dataclasses.replace(run.config, measure=dataclasses.replace(settings, threads=threads))
     title = f"measure with {threads_text(threads)}"
-    return _kept(run, loaded, exported, config, WITH_OTHER_THREADS, title, "checkpoints/measured-with-other-threads.json")
+    return _kept(
+        run, loaded, exported, config, WITH_OTHER_THREADS, title, "checkpoints/measured-with-other-threads.json"
+    )
 
 
 def _kept(

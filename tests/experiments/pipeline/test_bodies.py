@@ -145,9 +145,8 @@ def test_a_body_of_unknown_shape_stays_as_it_is_and_that_is_said(capsys: pytest.
 def test_by_the_clock_bodies_are_kept_only_if_the_result_is_faster(
     ratio: float, kept: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock([ratio])
-    monkeypatch.setattr(bodies.timing, "measure", clock)
-    monkeypatch.setattr("environment.measurement.timing.measure", clock)
+    monkeypatch.setattr(bodies.racing, "race", Clock([ratio]))
+    monkeypatch.setattr("experiments.pipeline.optimise.confirmed", lambda selected, measured: selected)
     operators, said = optimised(capsys, LOOP, TRUE, flags=["--controller", "climb", "--time", "1", "--device", "cpu"])
     assert ("Neg" not in operators) == kept
     assert ("One subgraph could be rewritten, but that is not faster by the clock." in said) != kept
