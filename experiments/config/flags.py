@@ -119,7 +119,19 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
         ),
     ),
     "how the model is read": (
-        Flag("--dim", "dims", "bind a symbolic dimension (repeatable)", list, "NAME=VALUE"),
+        Flag(
+            "--dim",
+            "dims",
+            "size of a symbolic dimension (repeatable)",
+            list,
+            "NAME=VALUE",
+        ),
+        Flag(
+            "--symbolic",
+            "symbolic",
+            "dimensions with a --dim stay symbolic in OUT; auto (default): if no rewrite depends on their sizes; keep: "
+            "leave out rewrites that do; fix: none does",
+        ),
         Flag("--clean", "clean", "clean-up before the search: full (default), basic, none"),
         Flag("--inputs", "inputs", "inputs to verify and to time with, by input name", metavar="FILE.npz"),
     ),

@@ -261,7 +261,10 @@ class RunConfig:
         `pipeline.export.SMALL_FILE` bytes are always small enough. Rewrites that need more are left out.
       only, skip: names of rules that alone are used, if there are any, and of rules that are not; * stands for any part
         of a name.
-      dims: bindings `name=value` of symbolic dimensions.
+      dims: bindings `name=value` of symbolic dimensions, the sizes at which rewrites are chosen.
+      symbolic: whether these dimensions stay symbolic in the result. auto: those do on whose sizes nothing in the
+        rewritten graph depends; keep: rewrites that depend on one are left out, and the clean-up does not see the sizes
+        either; fix: none does.
       clean: clean-up of the model before the search; every improvement is counted from its result.
       inputs: path of an npz file with inputs to verify and to time with.
       seed: the seed that determines every random draw.
@@ -279,6 +282,7 @@ class RunConfig:
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
     dims: tuple[str, ...] = ()
+    symbolic: Literal["auto", "keep", "fix"] = "auto"
     clean: Literal["full", "basic", "none"] = "full"
     inputs: str | None = None
     seed: int = 0

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from controller.interface import Controller, make
+from controller.interface import Controller, factory, make
 from controller.records import EpisodeRecord
 from controller.search.ascent import Best
 from controller.search.climb import SECONDS
@@ -68,16 +68,23 @@ class Prepared:
     facts: TrainingFacts = TrainingFacts()
 
 
+def is_clocked(controller: str) -> bool:
+    """Returns whether the clock chooses the graph of the controller of this name; see `Controller.clocked`."""
+    if controller == "ppo":  # which costs decide; its class would import TensorFlow
+        return False
+    return bool(getattr(factory(controller), "clocked", False))
+
+
 def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
     """Returns the controller that the settings name, ready to play; trains first whatever it needs.
 
     If the start graph allows no rewrite, nothing can be learned or found, and the controller does nothing.
     """
     if not loaded.num_candidates:
-        return Prepared(_new_controller(dataclasses.replace(run.config, controller="random"), loaded, 0.0))
+        return Prepared(new_controller(dataclasses.replace(run.config, controller="random"), loaded, 0.0))
     if run.config.controller == "ppo":
         return _learned_in_the_dream(run, loaded) if run.config.world == "dream" else _learned_for_real(run, loaded)
-    controller = _new_controller(run.config, loaded, run.config.search.seconds)
+    controller = new_controller(run.config, loaded, run.config.search.seconds)
     if controller.clocked and isinstance(controller, Search):
         return _climbed(run, loaded)
     return _searched(run, loaded) if isinstance(controller, Search) else Prepared(controller)
@@ -93,7 +100,7 @@ def _climbed(run: Run, loaded: Loaded) -> Prepared:
 
     with finishing() as is_asked_to_end:
         settings = {"is_asked_to_end": is_asked_to_end, "journal": journal, "on_faster": note}
-        climb = _new_controller(run.config, loaded, run.config.search.seconds, **settings)
+        climb = new_controller(run.config, loaded, run.config.search.seconds, **settings)
         assert isinstance(climb, Search)
         loaded.env.reset(seed=run.seed(STAGE))
         try:
@@ -117,7 +124,7 @@ def _searched(run: Run, loaded: Loaded) -> Prepared:
     rounds = config.rounds if _can_retime(loaded) and config.retiming_seconds else 1
     searches: list[Search] = []
     for number in range(rounds):
-        search = _new_controller(run.config, loaded, _time_left(run, number) / (rounds - number))
+        search = new_controller(run.config, loaded, _time_left(run, number) / (rounds - number))
         assert isinstance(search, Search)
         loaded.env.reset(seed=run.seed(STAGE))
         train(run, search, lambda: loaded.env, search.total, number=number)
@@ -145,7 +152,7 @@ def _time_left(run: Run, number: int) -> float:
     return max(left, SHORTEST_S) if run.config.search.seconds else 0.0
 
 
-def _new_controller(config: RunConfig, loaded: Loaded, seconds: float, **of_climb: Any) -> Controller:
+def new_controller(config: RunConfig, loaded: Loaded, seconds: float, **of_climb: Any) -> Controller:
     """Returns a new controller that needs no world model; a search is limited to `seconds`, 0 meaning no limit.
 
     Args:

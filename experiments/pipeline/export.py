@@ -15,6 +15,7 @@ from controller.records import EpisodeLog, EpisodeRecord
 from environment.substitution.omission import leave_out
 from environment.verification import ONNX_RUNTIME, Verification, find_first_bad_rewrite, verify
 from experiments.pipeline.load import Loaded
+from experiments.runs.body_plan import BodyPlan
 from experiments.runs.run import Run
 from taso_ext.errors import ModelError
 from taso_ext.onnx_io.checked_model import CheckedModel
@@ -33,6 +34,12 @@ class Exported:
       record: the episode whose best graph this is; without actions if the model is the original.
       left_out: one sentence for each rewrite, or rule, that was left out because it changed an output or because the
         result would be too large.
+      bodies: the rewrites of graphs inside operators; see `experiments.pipeline.bodies`.
+      body_notes: one sentence for each body that stays as it is, and for each rewrite of one that was left out.
+      reference: the original with the same symbolic dimensions, against which the model is timed; None if it has none.
+      symbolic: the dimensions that `--dim` gives a size and that are symbolic in the model to write; see
+        `experiments.pipeline.symbolic`.
+      symbolic_notes: sentences on the sizes at which that was verified, and on dimensions that are not symbolic.
       unverified: why nothing was proved; empty if the model was, or if no rewrite was applied.
       runs_in: where both models ran to be compared, see `Verification`; empty if the original runs nowhere.
       largest_difference, tolerance: the largest difference between outputs of the two models and the largest one
@@ -46,11 +53,28 @@ class Exported:
     runs_in: str = ONNX_RUNTIME
     largest_difference: float = 0.0
     tolerance: float = 0.0
+    bodies: tuple[BodyPlan, ...] = ()
+    body_notes: tuple[str, ...] = ()
+    reference: CheckedModel | None = None
+    symbolic: tuple[str, ...] = ()
+    symbolic_notes: tuple[str, ...] = ()
+
+    def judged(self, found: Verification) -> Exported:
+        """Returns the same with the figures of a comparison that found the model equal, or could not be made."""
+        if not found.comparable:
+            return dataclasses.replace(self, unverified=found.reason, runs_in=found.runs_in)
+        return dataclasses.replace(
+            self,
+            unverified="" if found.reacts else found.reason,
+            runs_in=found.runs_in,
+            largest_difference=found.largest_difference,
+            tolerance=found.tolerance,
+        )
 
     @property
     def changed(self) -> bool:
         """Whether any rewrite was applied."""
-        return bool(self.record.best_actions)
+        return bool(self.record.best_actions or self.bodies)
 
 
 def why_unverifiable(loaded: Loaded, num_inputs: int) -> str:
@@ -64,52 +88,47 @@ def why_unverifiable(loaded: Loaded, num_inputs: int) -> str:
 
 
 def export_verified(run: Run, loaded: Loaded, best: EpisodeRecord) -> Exported:
-    """Exports the best graph of an episode that equals the original, without the rewrites that change an output.
+    """Exports the best graph of an episode that equals the original, without the rewrites that change an output."""
+    if not best.best_actions:
+        return Exported(loaded.model.source, best)
+    record, left_out = small_enough(run, loaded, best)
+    if not record.best_actions:
+        return Exported(loaded.model.source, record, tuple(left_out))
+    with run.stage(STAGE, "compare the result with the model", 1) as bar:
+        exported = without_faults(run, loaded, record)
+        bar.update(1, largest_difference=exported.largest_difference)
+    for sentence in exported.left_out:
+        run.progress.note(sentence)
+    return dataclasses.replace(exported, left_out=(*left_out, *exported.left_out))
+
+
+def without_faults(run: Run, loaded: Loaded, record: EpisodeRecord) -> Exported:
+    """Returns what remains of an episode's best graph without the rewrites that change an output.
 
     The first rewrite that breaks equality is left out, and what remains is compared again. When a rule is at fault for
     the second time, all its rewrites are left out.
     """
-    if not best.best_actions:
-        return Exported(loaded.model.source, best)
-    record, left_out = _small_enough(run, loaded, best)
-    if not record.best_actions:
-        return Exported(loaded.model.source, record, tuple(left_out))
+    left_out: list[str] = []
     faults = Counter[int]()
-    with run.stage(STAGE, "compare the result with the model", 1) as bar:
-        while record.best_actions:
-            candidate, verification = _compared(run, loaded, record)
-            if candidate is not None and (verification.equal or not verification.comparable):
-                break
-            position = _first_bad_rewrite(run, loaded, record) - 1
-            if position < 0:
-                left_out.append(f"The model itself differs after its clean-up: {verification.reason}.")
-                record = record.until(0)
-                break
-            (rule, location), name = record.best_actions[position], record.rule_names[position]
-            faults[rule] += 1
-            again = faults[rule] > 1
-            uses = [at for at, action in enumerate(record.best_actions) if action[0] == rule]
-            place = "everywhere" if again else f"at location {location}"
-            left_out.append(f"Rule '{name}' was left out {place}, because with it {verification.reason}.")
-            run.progress.note(left_out[-1])
-            record = _without(loaded, record, uses if again else [position])
-        bar.update(1, largest_difference=verification.largest_difference)
-    if not record.best_actions or candidate is None:
-        return Exported(loaded.model.source, record.until(0), tuple(left_out))
-    if not verification.comparable:
-        return Exported(candidate, record, tuple(left_out), verification.reason, verification.runs_in)
-    return Exported(
-        candidate,
-        record,
-        tuple(left_out),
-        "" if verification.reacts else verification.reason,
-        verification.runs_in,
-        verification.largest_difference,
-        verification.tolerance,
-    )
+    while record.best_actions:
+        candidate, verification = _compared(run, loaded, record)
+        if candidate is not None and (verification.equal or not verification.comparable):
+            return Exported(candidate, record, tuple(left_out)).judged(verification)
+        position = _first_bad_rewrite(run, loaded, record) - 1
+        if position < 0:
+            left_out.append(f"The model itself differs after its clean-up: {verification.reason}.")
+            break
+        (rule, location), name = record.best_actions[position], record.rule_names[position]
+        faults[rule] += 1
+        again = faults[rule] > 1
+        uses = [at for at, action in enumerate(record.best_actions) if action[0] == rule]
+        place = "everywhere" if again else f"at location {location}"
+        left_out.append(f"Rule '{name}' was left out {place}, because with it {verification.reason}.")
+        record = without(loaded, record, uses if again else [position])
+    return Exported(loaded.model.source, record.until(0), tuple(left_out))
 
 
-def _small_enough(run: Run, loaded: Loaded, record: EpisodeRecord) -> tuple[EpisodeRecord, list[str]]:
+def small_enough(run: Run, loaded: Loaded, record: EpisodeRecord) -> tuple[EpisodeRecord, list[str]]:
     """Returns an episode without the rewrites that let the result outgrow `max_growth`, and a sentence for each rule.
 
     Of a plan that grows too much, the rewrite goes with which the limit is passed, and so on.
@@ -124,7 +143,7 @@ def _small_enough(run: Run, loaded: Loaded, record: EpisodeRecord) -> tuple[Epis
         while record.best_actions and not fits(len(record.best_actions)):
             first = bisect.bisect_left(range(1, len(record.best_actions)), True, key=lambda count: not fits(count))
             omitted[record.rule_names[first]] += 1
-            record = _without(loaded, record, [first])
+            record = without(loaded, record, [first])
     except ModelError:  # it cannot be written, for which there is a sentence when it is compared
         return record, []
     reason = f"because OUT would be more than {run.config.max_growth:g} times as large as MODEL (see --max-growth)"
@@ -166,7 +185,7 @@ def _first_bad_rewrite(run: Run, loaded: Loaded, record: EpisodeRecord) -> int:
     )
 
 
-def _without(loaded: Loaded, record: EpisodeRecord, omitted: list[int]) -> EpisodeRecord:
+def without(loaded: Loaded, record: EpisodeRecord, omitted: list[int]) -> EpisodeRecord:
     """Returns the episode that plays what remains of another one's way to its best graph."""
     env = loaded.env
     env.reset(seed=record.seed)

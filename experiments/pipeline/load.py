@@ -28,6 +28,7 @@ from environment.runtimes.interface import threads_text
 from environment.runtimes.onnx_runtime import require_working
 from experiments.config.run import RunConfig
 from experiments.errors import UserError
+from experiments.pipeline.cases import Cases, Plan
 from experiments.runs.directory import features_fingerprint, stored_formats
 from experiments.runs.result import MEASURED_FORMAT, GraphFigures
 from taso_ext import Graph, OnnxModel, RuleSet
@@ -204,10 +205,13 @@ def load(model: str, config: RunConfig) -> Loaded:
     start, cpu_start = time.perf_counter(), time.process_time()
     require_working(config.device)  # now rather than after the search
     source = find_model(model)
-    loaded = OnnxModel.load(source.build(), dims=config.bound_dims(), clean=config.clean)
+    dims = config.bound_dims()
+    loaded = OnnxModel.load(source.build(), dims=dims, clean=config.clean, sizes_last=config.symbolic == "keep")
     rules = _allowed(load_rules(config.rules), loaded, config)
+    if config.symbolic == "keep" and dims:
+        rules = _independent(rules, loaded, config)
     found = find_costs(config)
-    make_env = partial(_make_environment, loaded, rules, found.costs, config)
+    make_env = partial(make_environment, loaded, rules, found.costs, config)
     env = make_env()
     return Loaded(
         name=source.name,
@@ -265,6 +269,17 @@ def _allowed(rules: RuleSet, model: OnnxModel, config: RunConfig) -> RuleSet:
         raise UserError(f"With {options}, {error}.") from error
 
 
+def _independent(rules: RuleSet, model: OnnxModel, config: RunConfig) -> RuleSet:
+    """Returns the rules without those whose rewrites of the model depend on dimensions that could stay symbolic.
+
+    If each does, all are returned: where they apply after others, they may be independent.
+    """
+    cases = Cases(model, rules, config)
+    names = cases.general(Plan()).names
+    left = set(rules.names) - (cases.dependent_rules(names) if names else set())
+    return rules.restricted(names=left) if left else rules
+
+
 def _named(names: Sequence[str], patterns: Sequence[str], flag: str) -> set[str]:
     """Returns the names that any of the patterns fits."""
     found: set[str] = set()
@@ -279,9 +294,14 @@ def _named(names: Sequence[str], patterns: Sequence[str], flag: str) -> set[str]
     return found
 
 
-def _make_environment(
+def make_environment(
     model: OnnxModel, rules: RuleSet, costs: Costs, config: RunConfig, max_steps: int | None = None
 ) -> GraphSubstitutionEnv:
+    """Returns a real environment of a model; `max_steps` changes the limit of steps that the settings give.
+
+    Raises:
+      UserError: the settings name an unknown reward.
+    """
     settings = config.environment
     try:
         return GraphSubstitutionEnv(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from environment.inputs import Feeds, check_given, input_specs
+import numpy as np
+
+from environment.inputs import Feeds, check_given, input_specs, timing_feeds
 from environment.measurement import timing
 from environment.measurement.effort import Effort
 from environment.runtimes import OnnxRuntime
@@ -13,6 +15,7 @@ from environment.runtimes.interface import threads_text
 from environment.statistics.intervals import Estimate
 from environment.statistics.sequential import verdict_of
 from experiments.config.run import RunConfig, num_cores
+from experiments.pipeline.export import Exported
 from experiments.pipeline.load import Loaded
 from experiments.runs.result import NOISE, MeasuredRatio
 from experiments.runs.run import Run, seed_for
@@ -21,12 +24,12 @@ from taso_ext.onnx_io.checked_model import CheckedModel
 STAGE, WITH_OTHER_THREADS = "measure", "measure-with-other-threads"
 
 
-def measure(run: Run, loaded: Loaded, result: CheckedModel) -> MeasuredRatio:
+def measure(run: Run, loaded: Loaded, exported: Exported) -> MeasuredRatio:
     """Returns the result's time over the model's on the run's device, and keeps it as `checkpoints/measured.json`."""
-    return _kept(run, loaded, result, run.config, STAGE, "measure end to end", "checkpoints/measured.json")
+    return _kept(run, loaded, exported, run.config, STAGE, "measure end to end", "checkpoints/measured.json")
 
 
-def measure_with_other_threads(run: Run, loaded: Loaded, result: CheckedModel) -> MeasuredRatio | None:
+def measure_with_other_threads(run: Run, loaded: Loaded, exported: Exported) -> MeasuredRatio | None:
     """Returns the same with all cores, or with one thread if the first measurement had all.
 
     Returns None if that is not asked for, or if there is but one core.
@@ -37,17 +40,21 @@ def measure_with_other_threads(run: Run, loaded: Loaded, result: CheckedModel) -
         return None
     config = dataclasses.replace(run.config, measure=dataclasses.replace(settings, threads=threads))
     title = f"measure with {threads_text(threads)}"
-    return _kept(run, loaded, result, config, WITH_OTHER_THREADS, title, "checkpoints/measured-with-other-threads.json")
+    return _kept(
+        run, loaded, exported, config, WITH_OTHER_THREADS, title, "checkpoints/measured-with-other-threads.json"
+    )
 
 
 def _kept(
-    run: Run, loaded: Loaded, result: CheckedModel, config: RunConfig, stage: str, title: str, name: str
+    run: Run, loaded: Loaded, exported: Exported, config: RunConfig, stage: str, title: str, name: str
 ) -> MeasuredRatio:
     """Measures in a stage and keeps the ratio as a file; a finished stage is only read."""
     if run.directory.finished(stage):
         return run.directory.stored(name, lambda fields: MeasuredRatio(**fields))
     with run.stage(stage, title, config.measure.pairs) as bar:
-        measured = measure_pair(config, loaded.model.source, result, feeds_of(loaded), bar.update)
+        source = loaded.model.source
+        feeds = feeds_of(loaded) or _feeds_at(source, config)
+        measured = measure_pair(config, exported.reference or source, exported.model, feeds, bar.update)
         run.directory.write_json(name, dataclasses.asdict(measured))
     return measured
 
@@ -70,6 +77,11 @@ def measure_pair(
         on_pair=lambda done, total: update(done),
     )
     return _measured_ratio(found, config)
+
+
+def _feeds_at(source: CheckedModel, config: RunConfig) -> Feeds:
+    """Returns random inputs of the sizes of `--dim`, which a model with symbolic dimensions does not say itself."""
+    return timing_feeds(input_specs(source), np.random.default_rng(effort_of(config, STAGE, control=False).seed))
 
 
 def runtime_of(config: RunConfig) -> OnnxRuntime:

@@ -14,13 +14,15 @@ from environment.costs.prices.settings import setting_of
 from experiments.config.run import RunConfig
 from experiments.config.tree import as_mapping
 from experiments.errors import UserError
-from experiments.pipeline.controller import TrainingFacts
+from experiments.pipeline.bodies import with_bodies
+from experiments.pipeline.controller import TrainingFacts, is_clocked
 from experiments.pipeline.evaluate import train_and_evaluate
 from experiments.pipeline.export import Exported, export_verified, why_unverifiable
 from experiments.pipeline.learning import STAGE, Learning, train_for_real
 from experiments.pipeline.load import Loaded, load
 from experiments.pipeline.measure import measure, measure_with_other_threads, runtime_of
 from experiments.pipeline.select import Selected, confirmed, select
+from experiments.pipeline.symbolic import keep_symbolic, without_dependent
 from experiments.pipeline.trained import TrainedRun
 from experiments.reports.report import write_report
 from experiments.reports.summary import print_training
@@ -63,16 +65,20 @@ def optimise(request: Request, progress: ProgressDisplay) -> tuple[Result, Path]
         evaluation, training = train_and_evaluate(run, loaded, request.trained)
     selected = select(run, loaded, evaluation, itertools.chain(*sources_of(evaluation).values()))
     exported = export_verified(run, loaded, selected.record)
+    if run.config.symbolic == "keep":
+        exported = without_dependent(run, loaded, exported)
     if exported.left_out:
         selected = Selected(exported.record, " ".join(filter(None, [*exported.left_out, selected.note])))
+    by_clock = loaded.clock_chooses or is_clocked(run.config.controller)
+    exported = keep_symbolic(run, loaded, with_bodies(run, loaded, exported, by_clock))
     measured, unmeasured = _measured(run, loaded, exported)
-    by_clock = loaded.clock_chooses or selected.record.chosen is not None
     if by_clock and (final := confirmed(selected, measured)) is not selected:
-        selected, exported, measured = final, export_verified(run, loaded, final.record), None
+        exported = keep_symbolic(run, loaded, export_verified(run, loaded, final.record))
+        selected, measured = final, None
     result = assemble_result(request, run, loaded, training, evaluation, selected, exported, measured, unmeasured)
     if measured is not None:
-        result = dataclasses.replace(result, with_other_threads=measure_with_other_threads(run, loaded, exported.model))
-    leave_report(run, result, evaluation, selected.record)
+        result = dataclasses.replace(result, with_other_threads=measure_with_other_threads(run, loaded, exported))
+    leave_report(run, result, evaluation, exported)
     assert request.output is not None
     remove_abandoned(request.output.parent)
     write_model(_with_provenance(run, exported, measured), request.output)
@@ -95,7 +101,7 @@ def _measured(run: Run, loaded: Loaded, exported: Exported) -> tuple[MeasuredRat
     if not exported.changed:
         return None, ""
     try:
-        return measure(run, loaded, exported.model), ""
+        return measure(run, loaded, exported), ""
     except ModelError as error:
         return None, str(error)
 
@@ -200,6 +206,10 @@ def assemble_result(
         improvements={SOURCES[kind]: 100 * record.improvement for kind, record in bests.items()},
         episodes={SOURCES[kind]: count for kind, count in episodes.items()},
         rules_applied=count_rules(best.rule_names[: best.best_step]),
+        rules_in_subgraphs=count_rules([name for plan in exported.bodies for name in plan.all_rule_names()]),
+        subgraph_notes=list(exported.body_notes),
+        symbolic=list(exported.symbolic),
+        symbolic_notes=list(exported.symbolic_notes),
         found_by=SOURCES[best.kind],
         stop_reason=training.stop_reason,
         timed=training.timed,
@@ -242,14 +252,17 @@ def sources_of(evaluation: Evaluation) -> dict[str, tuple[EpisodeRecord, ...]]:
     return {kind: records for kind, records in parts.items() if records}
 
 
-def leave_report(run: Run, result: Result, evaluation: Evaluation, best: EpisodeRecord) -> None:
+def leave_report(run: Run, result: Result, evaluation: Evaluation, exported: Exported) -> None:
     """Writes the action log, the figures, the plots and the report, and marks the run as complete."""
+    best = exported.record
     steps = zip(best.best_actions, best.rule_names, best.costs_ms[1:], strict=False)
     log = [
         {"rule": rule, "location": location, "rule_name": name, "cost_ms": cost}
         for (rule, location), name, cost in steps
     ]
-    run.directory.write_json("actions.json", {"initial_cost_ms": best.costs_ms[0], "actions": log})
+    bodies = [plan.to_json() for plan in exported.bodies]
+    log_of_run = {"initial_cost_ms": best.costs_ms[0], "actions": log, "subgraphs": bodies}
+    run.directory.write_json("actions.json", log_of_run)
     run.directory.write_json("result.json", result.to_json())
     write_report(run.directory.path, result, evaluation, best)
     run.directory.mark_done()

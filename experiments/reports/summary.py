@@ -169,7 +169,8 @@ def not_verified(result: Result) -> str:
 def verification_lines(result: Result) -> list[str]:
     """Returns sentences on how the result was found and verified, and on how certain the figures are."""
     lines = [f"The exported graph was found by: {result.found_by}."] if result.rules_applied else []
-    if result.rules_applied and not result.unverified:
+    lines += [*subgraph_lines(result), *result.symbolic_notes]
+    if result.is_rewritten and not result.unverified:
         lines.append(
             f"Verified in {result.verified_in}: largest output difference {result.largest_difference:.2e} of the "
             f"output's spread (tolerance {result.tolerance:.0e})."
@@ -186,6 +187,18 @@ def verification_lines(result: Result) -> list[str]:
     if result.stop_reason:
         timed = f" It timed {result.timed} whole graphs." if result.timed else ""
         lines.append(f"The search stopped because: {result.stop_reason}.{timed}")
+    return lines
+
+
+def subgraph_lines(result: Result) -> list[str]:
+    """Returns sentences on the graphs inside If, Loop and Scan."""
+    lines = list(result.subgraph_notes)
+    if result.rules_in_subgraphs:
+        count = sum(result.rules_in_subgraphs.values())
+        names = ", ".join(f"{name} ({uses})" for name, uses in result.rules_in_subgraphs.items())
+        lines.insert(
+            0, f"In subgraphs: {count} rewrite{'s' * (count > 1)}: {names}. The estimated time is without them."
+        )
     return lines
 
 

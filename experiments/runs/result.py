@@ -130,6 +130,11 @@ class Result:
       noise: half the width of the 95 % interval of each source's improvement, in percentage points; 0 if costs are
         exact.
       reward_noise: the largest half width of an interval of a reward in the evaluated episodes, in the reward's unit.
+      rules_in_subgraphs: the same as `rules_applied` for the rewrites of graphs inside If, Loop and Scan, which the
+        figures of the cost model do not contain.
+      subgraph_notes: one sentence for each such graph that stays as it is, and for each rewrite that was left out.
+      symbolic: the dimensions that `--dim` gives a size and that are symbolic in the result.
+      symbolic_notes: sentences on the sizes at which that was verified, and on dimensions that are not symbolic.
       rounds: a row for each round of training in a dream, including round 0 before any recollection; empty if
         no policy was trained in a dream; see `pipeline.learning.Learning.round_row`.
     """
@@ -166,7 +171,16 @@ class Result:
     selection: str = ""
     noise: dict[str, float] = dataclasses.field(default_factory=dict)
     reward_noise: float = 0.0
+    rules_in_subgraphs: dict[str, int] = dataclasses.field(default_factory=dict)
+    subgraph_notes: list[str] = dataclasses.field(default_factory=list)
+    symbolic: list[str] = dataclasses.field(default_factory=list)
+    symbolic_notes: list[str] = dataclasses.field(default_factory=list)
     rounds: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether any rewrite was applied, also inside operators."""
+        return bool(self.rules_applied or self.rules_in_subgraphs)
 
     @property
     def last_round(self) -> int:
@@ -186,19 +200,19 @@ class Result:
 
     def conclusion(self) -> str:
         """Returns the sentences that the user should read first."""
-        if not self.candidates:
+        if not self.candidates and not self.is_rewritten:
             return "No rule applies anywhere in this model, so nothing could be rewritten: the result equals the model."
-        if not self.rules_applied and self.selection:
+        if not self.is_rewritten and self.selection:
             return f"{self.selection} The result equals the model."
-        if not self.rules_applied and self.by_clock:
+        if not self.is_rewritten and self.by_clock:
             return "No graph that was timed is faster, so nothing was rewritten: the result equals the model."
-        if not self.rules_applied:
+        if not self.is_rewritten:
             return "No rewrite made the model cheaper, so nothing was rewritten: the result equals the model."
         faster = self.measured.sentence() if self.measured else ""
         percent = f"{abs(self.improvement_percent):.2f}{plus_minus(self.improvement_noise)} %"
         less = "less" if self.improvement_percent >= 0 else "more"  # if the clock has chosen, in spite of the costs
         on_paper = " on paper" * self.costs.startswith("roofline:")
-        estimate = f"{percent} {less} estimated time{on_paper} ({self.costs})."
+        estimate = f"{percent} {less} estimated time{on_paper} ({self.costs})." if self.rules_applied else ""
         sentences = [faster, self.selection, estimate] if self.by_clock else [estimate, self.selection, faster]
         return " ".join(filter(None, sentences))
 

@@ -11,7 +11,7 @@ import onnx
 from taso_ext._core import Graph
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.cleanup.passes import clean_up
-from taso_ext.onnx_io.dimensions import require_sizes
+from taso_ext.onnx_io.dimensions import bind_dims, require_sizes
 from taso_ext.onnx_io.exporting import ExportSource, Sketch, export_model, sketch_model
 from taso_ext.onnx_io.importing import import_model
 from taso_ext.onnx_io.model_file import write_model
@@ -30,18 +30,23 @@ class OnnxModel:
     replace a file by a new one.
 
     Attributes:
-      source: the model as given, with symbolic dimensions bound; its weights are handles.
+      given: the model as given; its weights are handles.
+      source: the same with symbolic dimensions bound.
       cleaned: the model after clean-up, before any rewrite.
       graph: the cleaned model as the engine sees it.
     """
 
-    def __init__(self, source: CheckedModel, cleaned: CheckedModel, name: str) -> None:
-        """Takes the parts that `load` has made; use `load` instead."""
-        self.source, self.cleaned = source, cleaned
-        require_sizes(cleaned.skeleton.graph, cleaned.types, name)
-        imported = import_model(cleaned)
+    def __init__(self, given: CheckedModel, dims: Mapping[str, int], clean: str, sizes_last: bool, name: str) -> None:
+        """Takes a model that `load` has read; use `load` instead."""
+        self.given, self._clean, self._sizes_last, self._name = given, clean, sizes_last, name
+        self.source: CheckedModel = bind_dims(given, dims, name)
+        self.cleaned: CheckedModel = (
+            bind_dims(clean_up(given, clean), dims, name) if sizes_last else clean_up(self.source, clean)
+        )
+        require_sizes(self.cleaned.skeleton.graph, self.cleaned.types, name)
+        imported = import_model(self.cleaned)
         self.graph: Graph = imported.graph
-        self._export_source = ExportSource(source, cleaned, imported)
+        self._export_source = ExportSource(self.source, self.cleaned, imported)
 
     @classmethod
     def load(
@@ -51,6 +56,7 @@ class OnnxModel:
         dims: Mapping[str, int] | None = None,
         clean: str = "full",
         freeze_initializers: bool = False,
+        sizes_last: bool = False,
     ) -> OnnxModel:
         """Reads, checks and cleans a model and hands it to the engine.
 
@@ -60,11 +66,21 @@ class OnnxModel:
           dims: sizes of symbolic dimensions by name. A dimension needs no size if no operator's price depends on it.
           clean: how much to clean up: "full", "basic" or "none" (see `taso_ext.onnx_io.cleanup.passes`).
           freeze_initializers: whether initializers that a caller could override become constants.
+          sizes_last: whether the clean-up does not see the sizes in `dims`, so that it folds nothing that depends on
+            them.
         Raises:
           ModelError: the model cannot be used; the message says why and what to do.
         """
-        given = read_model(source, dims, freeze_initializers)
-        return cls(given, clean_up(given, clean), name_of(source))
+        given = read_model(source, freeze_initializers=freeze_initializers)
+        return cls(given, dims or {}, clean, sizes_last, name_of(source))
+
+    def at(self, dims: Mapping[str, int]) -> OnnxModel:
+        """Returns the model as given, loaded in the same way with other sizes of its symbolic dimensions.
+
+        Raises:
+          ModelError: see `load`.
+        """
+        return OnnxModel(self.given, dims, self._clean, self._sizes_last, self._name)
 
     @property
     def opset(self) -> int:

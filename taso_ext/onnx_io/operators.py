@@ -82,7 +82,28 @@ def value_names(graph: onnx.GraphProto) -> set[str]:
 
 def captured_names(node: onnx.NodeProto) -> list[str]:
     """Returns the names of outer values that graphs inside a node read, each once, in order of first use."""
-    return list(dict.fromkeys(name for body in bodies(node) for name in _free_names(body)))
+    return list(dict.fromkeys(name for body in bodies(node) for name in free_names(body)))
+
+
+def free_names(graph: onnx.GraphProto) -> list[str]:
+    """Returns the names of outer values that a graph inside a node reads, each once, in order of first use."""
+    free: dict[str, None] = {}
+    local = _own_names(graph)
+    for node in graph.node:
+        free |= dict.fromkeys(name for name in (*node.input, *captured_names(node)) if name and name not in local)
+        local |= set(node.output)
+    free |= dict.fromkeys(value.name for value in graph.output if value.name not in local)
+    return list(free)
+
+
+def read_names(graph: onnx.GraphProto) -> set[str]:
+    """Returns the names that the nodes of a graph, and the graphs inside it, read or return."""
+    names = {value.name for value in graph.output}
+    for node in graph.node:
+        names.update(node.input)
+        for body in bodies(node):
+            names |= read_names(body)
+    return names
 
 
 def local_names(node: onnx.NodeProto) -> set[str]:
@@ -109,16 +130,6 @@ def rename_captured(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
         visible = {name: new for name, new in visible.items() if name not in node.output}
     for value in graph.output:
         value.name = visible.get(value.name, value.name)
-
-
-def _free_names(graph: onnx.GraphProto) -> list[str]:
-    free: dict[str, None] = {}
-    local = _own_names(graph)
-    for node in graph.node:
-        free |= dict.fromkeys(name for name in (*node.input, *captured_names(node)) if name and name not in local)
-        local |= set(node.output)
-    free |= dict.fromkeys(value.name for value in graph.output if value.name not in local)
-    return list(free)
 
 
 def _own_names(graph: onnx.GraphProto) -> set[str]:

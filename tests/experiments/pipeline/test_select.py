@@ -31,6 +31,7 @@ from experiments.errors import UserError
 from experiments.pipeline import load as loading
 from experiments.pipeline import measure as measuring
 from experiments.pipeline import select as selecting
+from experiments.pipeline.export import Exported
 from experiments.pipeline.load import Loaded, load
 from experiments.pipeline.select import MOST, Selected, confirmed, select
 from experiments.runs.directory import RunDirectory
@@ -143,7 +144,8 @@ def measured_on(run: Run, loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> Fe
         return Timing(timings[0], tuple(timings[1:]), None, 2, 1, "pairs", None, 0.01, "clock", 1.0)
 
     monkeypatch.setattr(measuring.timing, "measure", measure)
-    measuring.measure(run, loaded, loaded.model.source.to_proto())
+    source = loaded.model.source
+    measuring.measure(run, loaded, Exported(source, episode(loaded, [10]), reference=source))
     return timed_with[0]
 
 
