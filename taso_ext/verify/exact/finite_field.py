@@ -29,6 +29,7 @@ from taso_ext.verify.exact.fields import EXPONENT_PRIMES, PRIMES, NotInvertibleE
 from taso_ext.verify.exact.functions import EXPONENTIALS
 from taso_ext.verify.exact.points import MOST_POINTS, error_bits, points_needed
 from taso_ext.verify.exact.reals import LongArithmetic, LongMismatch, first_difference, movements
+from taso_ext.verify.exact.sampling import OutOfRangeError
 from taso_ext.verify.exact.tensor import Arithmetic, FieldTensor, UnsupportedOperatorError
 
 _ATTEMPTS = 8  # a random divisor is zero with probability about elements / 2⁶¹: one retry is already rare
@@ -97,20 +98,21 @@ def compare_exactly(
     """
     operators = [qualified(node.domain, node.op_type) for graph in (source, target) for node in graph.nodes()]
     exponents = bool(EXPONENTIALS.intersection(operators))
-    points = min(most_points, points_needed(source, target))
+    points = min(most_points, points_needed(source, target, max(most_points, MOST_POINTS)))
     for point in range(points):
         for prime, exponent_prime in zip(PRIMES, EXPONENT_PRIMES, strict=True):
             primes = (prime, exponent_prime) if exponents else (prime,)
             mismatch = _differ_at_point(source, target, primes, f"{seed}/{point}")
             if mismatch is not None:
                 if in_reals:
-                    return _compare_reals(source, target, seed, points, mismatch)
+                    in_reals_at = points if most_points > MOST_POINTS else min(points, REAL_POINTS)
+                    return _compare_reals(source, target, seed, in_reals_at, mismatch)
                 return FieldAgreement(mismatch, points, 0.0)
     return FieldAgreement(None, points, error_bits(source, target, points))
 
 
 REAL_POINTS = 16
-"""The most points in real numbers."""
+"""The most points in real numbers, but for the first graphs of a rule."""
 INTEGER_POINTS = 3
 """The number of further points, at small integers."""
 MOST_LONG_ELEMENTS = 20_000
@@ -130,7 +132,7 @@ def _compare_reals(source: Graph, target: Graph, seed: int, points: int, mismatc
       NotInvertibleError: if the source is undefined at every point that is tried.
     """
     elements = element_count(source) + element_count(target)
-    points, compared = min(points, REAL_POINTS, MOST_LONG_ELEMENTS // elements), 0
+    points, compared = min(points, MOST_LONG_ELEMENTS // elements), 0
     if points == 0:
         if mismatch.is_certain and not _computes_attributes(source, target):
             return FieldAgreement(mismatch, 0, 0.0)
@@ -217,6 +219,8 @@ def _differ_at_point(source: Graph, target: Graph, primes: Sequence[int], point:
             found = _compare(expected, evaluate(target, leaves, arithmetic), primes[0])
             certain = not arithmetic.functions[0].used
             return found if found is None else dataclasses.replace(found, is_certain=certain)
+        except OutOfRangeError:
+            return FieldMismatch(0, (), 0, None, primes[0])
         except NotInvertibleError:
             undefined = FieldMismatch(0, (), 0, None, primes[0])
     if undefined is not None:
