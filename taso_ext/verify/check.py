@@ -219,6 +219,8 @@ def verify_rule(
         too_large = f"its tensors have {largest:.0e} elements together, and at most {MOST_ELEMENTS:.0e} are compared"
         reasons = (divides_by_zero * _DIVIDES_BY_ZERO, (largest > 0) * too_large, unrunnable, _hindrance(rules, index))
         result.hindrance = next(filter(None, reasons))
+    elif result.ok and floats and not result.float_instances | result.whole_instances:
+        result.hindrance = f"ONNX Runtime ran none of its graphs{unrunnable and ': ' + unrunnable}"
     elif result.ok and floats:
         base = dtypes or {}
         result.dtypes = frozenset(name for name in DTYPES if _keeps_function_in(name, rules, index, seed, base, result))

@@ -2,10 +2,10 @@
 
 A variable declared `any` may be of every type, but operators such as Max or And compute something else in each. So the
 types that a rule admits are inferred from the schemas of its operators (ONNX's `onnx.defs`), on both sides. Variables
-whose types have to be equal form a class. A class is tested with floating numbers, with truth values or with int64, the
-first of these that the operators admit, and the proof's domain says which: `dtype(p) == "bool"`. If the operators of
-one class admit integers too, the rule is run on every integer type, and the domain allows those on which both sides
-agree.
+whose types have to be equal form a class. A class is tested with floating numbers or with truth values, whichever the
+operators admit (repeats, sizes and indices with int64), and the proof's domain says which: `dtype(p) == "bool"`. If the
+operators of one class admit integers too, the rule is run on every integer type, and the domain allows those on which
+both sides agree.
 
 A rule that only adds, multiplies and moves elements (`RING`) is tested in float32 and holds for every type, because
 such an identity holds in every ring, that of integers modulo 2⁶⁴ included.
@@ -23,6 +23,7 @@ from onnx import TensorProto
 
 from taso_ext.verify.numeric.discrete import INTEGERS
 from taso_ext.verify.rule_reader import RuleText, Statement
+from taso_ext.verify.valued_operands import valued_variables
 
 RING = frozenset(
     [
@@ -80,7 +81,8 @@ def _open_variables(rule: RuleText) -> list[str]:
 def type_classes(rule: RuleText) -> list[TypeClass]:
     """Returns the classes of the variables that are declared `any`.
 
-    A class is tested with floating numbers if the operators admit them, else with truth values, else with int64.
+    A class is tested with floating numbers if the operators admit them, else with truth values; repeats, sizes and
+    indices are tested with int64.
 
     Raises:
       UntypedRuleError: if the operators admit none of them for some variable, if the types of an operator are not
@@ -104,13 +106,13 @@ def _type_class(rule: RuleText, names: Sequence[str], allowed: frozenset[str] | 
         raise UntypedRuleError(
             f"it takes the list {names[0]!r} of any dtype, but only types of tensors can be recorded"
         )
-    for kind in (FLOATING, BOOL, WHOLE):
+    for kind in (FLOATING, BOOL, *([WHOLE] if valued_variables(rule).intersection(names) else [])):
         if allowed is None or allowed.intersection(kind):
             integers = tuple(each for each in INTEGERS if allowed is None or each in allowed) if kind != WHOLE else ()
             return TypeClass((*named, *(name for name in names if name not in named)), kind, integers)
     raise UntypedRuleError(
-        f"it takes {names[0]!r} of any dtype, but its operators admit neither floating numbers nor truth values nor "
-        "int64 there, and it is tested with these"
+        f"it takes {names[0]!r} of any dtype, but its operators admit neither truth values nor floating numbers there, "
+        "and it is tested with these"
     )
 
 

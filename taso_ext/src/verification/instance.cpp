@@ -29,6 +29,7 @@ class Builder final : public Scope {
       dtypes_[variable.slot] = given == dtypes.end() ? demands_.dtype(variable.slot).value_or(kFloat) : given->second;
     }
     admit_dtypes();
+    dice_.expect_windows(windows_in_a_row());
     for (const Statement& statement : rule_.source) {
       if (!statement.op || operator_info(*statement.op).name != "DepthToSpace") continue;
       for (const std::int64_t channels : {8, 12, 18}) dice_.add_extent(channels);    // multiples of the square of a block
@@ -55,14 +56,32 @@ class Builder final : public Scope {
     std::vector<Dice::Large> found;
     if (std::find(rule_.value_starred.begin(), rule_.value_starred.end(), true) != rule_.value_starred.end()) found.push_back(kLists);
     const bool slides = std::any_of(rule_.source.begin(), rule_.source.end(), [&](const Statement& statement) {
-      const std::vector<OperatorId> ops = operators_of(rule_, statement);
-      return std::any_of(ops.begin(), ops.end(), [](OperatorId op) {
-        const std::string_view name = operator_info(op).name;
-        return name == "Conv" || name == "Pad" || name.ends_with("Pool");
-      });
+      return slides_window(statement, true);
     });
     if (slides) found.insert(found.end(), {kChannels, kWindows});
     return found;
+  }
+
+  bool slides_window(const Statement& statement, bool or_pads) const {
+    const std::vector<OperatorId> ops = operators_of(rule_, statement);
+    return std::any_of(ops.begin(), ops.end(), [&](OperatorId op) {
+      const std::string_view name = operator_info(op).name;
+      return name == "Conv" || name.ends_with("Pool") || (or_pads && name == "Pad");
+    });
+  }
+
+  // Returns the most windows that slide over one another's results.
+  int windows_in_a_row() const {
+    std::map<std::int32_t, int> above;    // windows above each value, by slot
+    int most = 0;
+    for (const Statement& statement : rule_.source) {
+      int count = 0;
+      for (const Term& operand : statement.arguments) count = std::max(count, above[operand.slot]);
+      count += slides_window(statement, false);
+      for (const Term& result : statement.results) above[result.slot] = count;
+      most = std::max(most, count);
+    }
+    return most;
   }
 
   std::size_t statements_that_fit(int tries) {
@@ -148,6 +167,8 @@ class Builder final : public Scope {
 
   // Returns a number that may fill a variable.
   double any_number(std::int32_t slot, int dtype) {
+    const std::vector<double> bounds = demands_.bounds(slot, *this);
+    if (!bounds.empty() && dice_.chance(50)) return is_floating(dtype) ? held(dice_.any_of(bounds), dtype) : std::nearbyint(dice_.any_of(bounds));
     const std::optional<double> valid = operand_draw_.number(*graph_, values_[slot][0]);
     return valid ? *valid : held(dice_.any_real(), dtype);
   }

@@ -121,8 +121,8 @@ std::optional<Quantity> AttributeDraw::fresh(std::string_view op, const std::str
   if (attribute == "split") return split(x, so_far, results);
   if (op == "Slice") return cut(x, attribute, so_far);
   const std::size_t spatial = x.size() > 2 ? x.size() - 2 : 0;
-  if (attribute == "kernel_shape") return dice_.sides(spatial, 1, 3, 14);
-  if (attribute == "ceil_mode") return Quantity(std::int64_t{dice_.chance(30)});
+  if (attribute == "kernel_shape") return dice_.sides(spatial, dice_.windows_in_a_row() && dice_.chance(60) ? 2 : 1, 3, 14);
+  if (attribute == "ceil_mode") return Quantity(std::int64_t{dice_.chance(dice_.windows_in_a_row() ? 60 : 30)});
   if (attribute == "count_include_pad" || attribute == "transA" || attribute == "transB") return Quantity(dice_.pick(0, 1));
   if (attribute == "strides") return dice_.sides(spatial, 1, dice_.chance(30) ? 3 : 2, 16);
   if (attribute == "dilations") return dice_.sides(spatial, 1, dice_.chance(30) ? dice_.chance(30) ? 3 : 2 : 1, 6);

@@ -89,11 +89,16 @@ def qualified(domain: str, op_type: str) -> str:
     return f"{domain}::{op_type}" if domain else op_type
 
 
-def draw_leaves(graphs: Sequence[Graph], arithmetic: Arithmetic, seed: int) -> dict[str, FieldTensor]:
+def draw_leaves(
+    graphs: Sequence[Graph], arithmetic: Arithmetic, seed: int, *, single: bool = False
+) -> dict[str, FieldTensor]:
     """Returns exact numbers for all inputs and weights, by `leaf_key`; they are random if no content is known.
 
     A leaf that several graphs share is drawn once. If the first graph, a source, restricts its elements to a domain
     (valued_operands.py), they are drawn from that.
+
+    Args:
+      single: whether the inputs are zero but for one element, which norms make as large as they can.
     """
     leaves: dict[str, FieldTensor] = {}
     domains = leaf_domains(graphs[0])
@@ -101,7 +106,16 @@ def draw_leaves(graphs: Sequence[Graph], arithmetic: Arithmetic, seed: int) -> d
         for value in leaves_of(graph).values():
             if leaf_key(value) not in leaves:
                 leaves[leaf_key(value)] = _draw(value, arithmetic, seed, domains.get(leaf_key(value)))
+                if single and value.handle is None and leaf_key(value) not in domains:
+                    leaves[leaf_key(value)] = _single(leaves[leaf_key(value)], seed)
     return leaves
+
+
+def _single(tensor: FieldTensor, seed: int) -> FieldTensor:
+    """Returns zeros but for one element."""
+    dims = tensor.dims
+    place = np.arange(math.prod(dims)).reshape(dims) == seed % max(math.prod(dims), 1)
+    return tensor.chosen(tensor.arithmetic.integers(np.zeros(dims)), place)
 
 
 def leaf_domains(graph: Graph) -> dict[str, Domain]:
