@@ -186,6 +186,7 @@ def verify_rule(
     drawn = _random_instances(rules, index, instances + glances, seed, dtypes or {})
     numbered = drawn if sources is None else enumerate(sources)
     floats, glanced, divides_by_zero = instances if float_instances is None else float_instances, 0, False
+    valued = valued_variables(read_rule(rules.text(index)))  # only a runtime confirms that their elements are valid
     unrunnable = ""
     largest, deadline = 0, time.monotonic() + seconds
     for rewrite in _rewrites(rules, index, numbered, instances + glances):
@@ -219,7 +220,7 @@ def verify_rule(
         too_large = f"its tensors have {largest:.0e} elements together, and at most {MOST_ELEMENTS:.0e} are compared"
         reasons = (divides_by_zero * _DIVIDES_BY_ZERO, (largest > 0) * too_large, unrunnable, _hindrance(rules, index))
         result.hindrance = next(filter(None, reasons))
-    elif result.ok and floats and not result.float_instances | result.whole_instances:
+    elif result.ok and floats and valued and not result.float_instances | result.whole_instances:
         result.hindrance = f"ONNX Runtime ran none of its graphs{unrunnable and ': ' + unrunnable}"
     elif result.ok and floats:
         base = dtypes or {}

@@ -380,7 +380,7 @@ class Builder final : public Scope {
     complete_attributes(op, map, dtype);
     std::vector<TypeId> types;
     for (const ValueId operand : operands) types.push_back(graph_->value(operand).type);
-    const auto signature = signature_of(op, context_->attributes(map), operands, types);
+    const auto signature = signature_of(statement, op, context_->attributes(map), operands, types);
     if (!signature || context_->signature(*signature).outputs.size() != results) return false;
     const std::string label = rule_.value_names[statement.results[0].slot];
     std::vector<NameId> names;
@@ -394,10 +394,33 @@ class Builder final : public Scope {
     return true;
   }
 
+  // Returns whether a statement reads a vector that the rule does not say to be one, because it leaves open the rank of a
+  // variable that the vector is or depends on. The tested domain bounds such ranks and what else makes a vector, so a
+  // rule on products of matrices, which the engine infers, does not match there.
+  bool reads_open_vector(const Statement& statement) const {
+    return std::any_of(statement.arguments.begin(), statement.arguments.end(), [&](const Term& term) {
+      return !values_[term.slot].empty() && graph_->type(values_[term.slot][0]).dims.size() == 1 && has_open_rank(term.slot);
+    });
+  }
+
+  bool has_open_rank(std::int32_t slot) const {
+    if (const Variable* variable = variable_of(slot)) {
+      const auto is_ellipsis = [](const Extent& extent) { return extent.kind == Extent::Kind::kEllipsis; };
+      return !variable->shape || std::any_of(variable->shape->begin(), variable->shape->end(), is_ellipsis);
+    }
+    return std::any_of(rule_.source.begin(), rule_.source.end(), [&](const Statement& made) {
+      const auto is_it = [&](const Term& result) { return result.slot == slot; };
+      return std::any_of(made.results.begin(), made.results.end(), is_it) &&
+             std::any_of(made.arguments.begin(), made.arguments.end(), [&](const Term& operand) { return has_open_rank(operand.slot); });
+    });
+  }
+
   // Returns the signature of an operator of the source: with the types that the engine infers, or those that a model
   // may give it.
-  std::optional<SignatureId> signature_of(OperatorId op, AttributesId attributes, const std::vector<ValueId>& operands, const std::vector<TypeId>& types) {
+  std::optional<SignatureId> signature_of(const Statement& statement, OperatorId op, AttributesId attributes, const std::vector<ValueId>& operands,
+                                          const std::vector<TypeId>& types) {
     if (const auto inferred = context_->inferred(op, attributes, types)) return inferred;
+    if (operator_info(op).name == "MatMul" && reads_open_vector(statement)) return std::nullopt;
     std::vector<const TensorType*> read;
     for (const TypeId type : types) read.push_back(&context_->type(type));
     const auto outputs = operand_draw_.outputs(operator_info(op).name, context_->attributes(attributes), operands, read);
