@@ -26,6 +26,7 @@ from onnx.reference.op_run import OpRun
 from taso_ext._core import Graph, Value
 from taso_ext.onnx_io.weights.content import NONZERO, known, materialise
 from taso_ext.verify.exact.evaluation import element_count, leaf_domains, leaf_key, leaves_of
+from taso_ext.verify.exact.linear import WindowGeometry
 from taso_ext.verify.numeric.float_cases import SMALL, Facts, without_zeros
 from taso_ext.verify.numeric.float_session import POINTWISE, fed_keys, graph_model
 from taso_ext.verify.valued_operands import draw_valued
@@ -67,6 +68,37 @@ class GlobalMaxPool(OpRun):
 
     def _run(self, x: Array) -> tuple[Array]:
         return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
+
+
+class MaxPool(OpRun):
+    """The operator with one result, because that of onnx.reference gives wrong shapes in ceil mode."""
+
+    op_domain = ""
+
+    def _run(
+        self,
+        x: Array,
+        auto_pad: str | None = None,
+        ceil_mode: int | None = None,
+        dilations: list[int] | None = None,
+        kernel_shape: list[int] | None = None,
+        pads: list[int] | None = None,
+        storage_order: int | None = None,
+        strides: list[int] | None = None,
+    ) -> tuple[Array]:
+        spatial = x.ndim - 2
+        kernel, ones = kernel_shape or [], [1] * spatial
+        steps, spread, around = strides or ones, dilations or ones, pads or [0] * 2 * spatial
+        outputs = []
+        for axis, (size, step, dilation) in enumerate(zip(kernel, steps, spread, strict=True)):
+            before, after = around[axis], around[axis + spatial]
+            room = x.shape[2 + axis] + before + after - (size - 1) * dilation - 1
+            begins_inside = (room // step + 1) * step < x.shape[2 + axis] + before
+            outputs.append(room // step + 1 + bool(ceil_mode and room % step and begins_inside))
+        geometry = WindowGeometry(kernel, steps, spread, around, outputs)
+        least = np.asarray(-np.inf if x.dtype.kind not in "iu" else np.iinfo(x.dtype).min, x.dtype)[()]
+        windows = geometry.gather(geometry.pad(x, least), least)
+        return (windows.max(axis=tuple(range(-spatial, 0))),)
 
 
 class Softsign(OpRun):
@@ -129,7 +161,7 @@ class _Evaluator:
         model = graph_model(graph, list(leaves))
         if widened is not None:
             _widen(model, DTYPES.get(widened, TensorProto.FLOAT))
-        self._evaluator = ReferenceEvaluator(model, new_ops=[GlobalMaxPool, Softsign])
+        self._evaluator = ReferenceEvaluator(model, new_ops=[GlobalMaxPool, MaxPool, Softsign])
 
     def __call__(self, feeds: Mapping[str, Array]) -> list[Array]:
         given = {name: feeds[key] for name, key in self._keys.items()}
