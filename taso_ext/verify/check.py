@@ -25,7 +25,7 @@ from taso_ext._core import CostModel, Graph, RuleSet, State
 from taso_ext.verify.exact.evaluation import element_count, leaves_of
 from taso_ext.verify.exact.fields import NotInvertibleError
 from taso_ext.verify.exact.finite_field import TooLargeError, compare_exactly
-from taso_ext.verify.exact.points import ERROR_BITS, MOST_POINTS
+from taso_ext.verify.exact.points import ERROR_BITS, FEWEST_SHAPES, MOST_POINTS, THOROUGH_POINTS
 from taso_ext.verify.graph_text import graph_text
 from taso_ext.verify.numeric.differential import compare_floats
 from taso_ext.verify.numeric.discrete import find_discrete_difference, is_discrete, is_of_truths
@@ -34,6 +34,7 @@ from taso_ext.verify.numeric.float_session import RefusedGraphError
 from taso_ext.verify.numeric.other_dtypes import DTYPES, agree_in, differ_in_reference
 from taso_ext.verify.rule_file import Rounding, is_normwise
 from taso_ext.verify.rule_reader import RuleText, read_rule
+from taso_ext.verify.valued_operands import valued_variables
 
 DEFAULT_INSTANCES = 16
 COST_MODEL = "rtx2070"  # any device will do, because prices do not decide whether a rewrite is legal
@@ -185,6 +186,7 @@ def verify_rule(
     drawn = _random_instances(rules, index, instances + glances, seed, dtypes or {})
     numbered = drawn if sources is None else enumerate(sources)
     floats, glanced, divides_by_zero = instances if float_instances is None else float_instances, 0, False
+    valued = valued_variables(read_rule(rules.text(index)))  # only a runtime confirms that their elements are valid
     unrunnable = ""
     largest, deadline = 0, time.monotonic() + seconds
     for rewrite in _rewrites(rules, index, numbered, instances + glances):
@@ -218,6 +220,8 @@ def verify_rule(
         too_large = f"its tensors have {largest:.0e} elements together, and at most {MOST_ELEMENTS:.0e} are compared"
         reasons = (divides_by_zero * _DIVIDES_BY_ZERO, (largest > 0) * too_large, unrunnable, _hindrance(rules, index))
         result.hindrance = next(filter(None, reasons))
+    elif result.ok and floats and valued and not result.float_instances | result.whole_instances:
+        result.hindrance = f"ONNX Runtime ran none of its graphs{unrunnable and ': ' + unrunnable}"
     elif result.ok and floats:
         base = dtypes or {}
         result.dtypes = frozenset(name for name in DTYPES if _keeps_function_in(name, rules, index, seed, base, result))
@@ -271,8 +275,12 @@ def _known_sizes(graph: Graph) -> list[float]:
 
 
 def floating_variables(rule: RuleText, dtypes: Mapping[str, int]) -> list[str]:
-    """Returns the names of the variables that are tested with floats, if `dtypes` gives some of them other types."""
-    return [name for name in rule.variables if dtypes.get(name, TensorProto.FLOAT) == TensorProto.FLOAT]
+    """Returns the names of the variables that are tested with floats, if `dtypes` gives some of them other types.
+
+    Operands whose elements have to lie in a domain have types of their own.
+    """
+    names = [name for name in rule.variables if dtypes.get(name, TensorProto.FLOAT) == TensorProto.FLOAT]
+    return [name for name in names if name not in valued_variables(rule)]
 
 
 _MOST_IN_DTYPE = 1 << 16
@@ -335,9 +343,10 @@ def _find_counterexample(
         result.whole_instances.add(rewrite.source.hash)
     if discrete and not is_of_truths(rewrite.source):
         return _discrete_counterexample(rewrite)
+    most_points = THOROUGH_POINTS if len(result.instances) < FEWEST_SHAPES else MOST_POINTS
     try:
         agreement = compare_exactly(
-            rewrite.source, rewrite.target, seed=rewrite.instance_seed, most_points=1 if glance else MOST_POINTS
+            rewrite.source, rewrite.target, seed=rewrite.instance_seed, most_points=1 if glance else most_points
         )
     except NotInvertibleError:
         found = None if glance or discrete else _compare_in_floats(rewrite, result, weights)

@@ -3,8 +3,9 @@
 A variable declared `any` may be of every type, but operators such as Max or And compute something else in each. So the
 types that a rule admits are inferred from the schemas of its operators (ONNX's `onnx.defs`), on both sides. Variables
 whose types have to be equal form a class. A class is tested with floating numbers or with truth values, whichever the
-operators admit, and the proof's domain says which: `dtype(p) == "bool"`. If the operators of one class admit integers
-too, the rule is run on every integer type, and the domain allows those on which both sides agree.
+operators admit (repeats, sizes and indices with int64), and the proof's domain says which: `dtype(p) == "bool"`. If the
+operators of one class admit integers too, the rule is run on every integer type, and the domain allows those on which
+both sides agree.
 
 A rule that only adds, multiplies and moves elements (`RING`) is tested in float32 and holds for every type, because
 such an identity holds in every ring, that of integers modulo 2⁶⁴ included.
@@ -22,6 +23,7 @@ from onnx import TensorProto
 
 from taso_ext.verify.numeric.discrete import INTEGERS
 from taso_ext.verify.rule_reader import RuleText, Statement
+from taso_ext.verify.valued_operands import valued_variables
 
 RING = frozenset(
     [
@@ -35,6 +37,8 @@ RING = frozenset(
 FLOATING = ("float", "float16", "double", "bfloat16")
 """The types that a variable declared `float` may have."""
 BOOL = ("bool",)
+WHOLE = ("int64",)
+"""The type of repeats and sizes, and the usual one of indices."""
 _CONSTANTS = frozenset(["Constant", "ConstantOfShape", "EyeLike"])
 
 
@@ -44,7 +48,7 @@ class TypeClass:
 
     Attributes:
       variables: their names, in the order of the rule.
-      kind: the types that one test stands for: `FLOATING` or `BOOL`.
+      kind: the types that one test stands for: `FLOATING`, `BOOL` or `WHOLE`.
       integers: the integer types that the operators admit as well.
     """
 
@@ -59,9 +63,6 @@ class TypeClass:
     def condition(self, integers: Sequence[str]) -> str:
         """Returns the condition that keeps matches to `kind` and to the integer types that were tested too."""
         return " or ".join(f'dtype({self.variables[0]}) == "{each}"' for each in (*self.kind, *integers))
-
-
-_CONSTANTS = frozenset(["Constant", "ConstantOfShape", "EyeLike"])
 
 
 class UntypedRuleError(ValueError):
@@ -80,11 +81,12 @@ def _open_variables(rule: RuleText) -> list[str]:
 def type_classes(rule: RuleText) -> list[TypeClass]:
     """Returns the classes of the variables that are declared `any`.
 
-    A class is tested with floating numbers if the operators admit them, else with truth values.
+    A class is tested with floating numbers if the operators admit them, else with truth values; repeats, sizes and
+    indices are tested with int64.
 
     Raises:
-      UntypedRuleError: if the operators admit neither for some variable, if the types of an operator are not known, or
-        if the variable is a list, whose type a condition cannot name.
+      UntypedRuleError: if the operators admit none of them for some variable, if the types of an operator are not
+        known, or if the variable is a list, whose type a condition cannot name.
     """
     classes = _Classes()
     for name, variable in rule.variables.items():
@@ -104,9 +106,9 @@ def _type_class(rule: RuleText, names: Sequence[str], allowed: frozenset[str] | 
         raise UntypedRuleError(
             f"it takes the list {names[0]!r} of any dtype, but only types of tensors can be recorded"
         )
-    for kind in (FLOATING, BOOL):
+    for kind in (FLOATING, BOOL, *([WHOLE] if valued_variables(rule).intersection(names) else [])):
         if allowed is None or allowed.intersection(kind):
-            integers = tuple(each for each in INTEGERS if allowed is None or each in allowed)
+            integers = tuple(each for each in INTEGERS if allowed is None or each in allowed) if kind != WHOLE else ()
             return TypeClass((*named, *(name for name in names if name not in named)), kind, integers)
     raise UntypedRuleError(
         f"it takes {names[0]!r} of any dtype, but its operators admit neither truth values nor floating numbers there, "

@@ -16,6 +16,7 @@ from taso_ext._core import RuleSet
 from taso_ext.verify.axioms.proof import prove_by_axioms
 from taso_ext.verify.check import RuleVerification, floating_variables, verify_rule
 from taso_ext.verify.element_types import TypeClass, UntypedRuleError, needs_types, type_classes
+from taso_ext.verify.exact.points import FEWEST_SHAPES
 from taso_ext.verify.exact.tensor import UnsupportedOperatorError
 from taso_ext.verify.numeric.other_dtypes import DTYPES
 from taso_ext.verify.rule_file import NORMWISE, Proof, Rounding
@@ -27,8 +28,6 @@ GLANCES = 896
 """The number of further graphs, which the exact test compares at only one point in each field."""
 FLOAT_SHARE = 4
 """One in this many instances is also compared in ONNX Runtime."""
-FEWEST_SHAPES = 4
-"""The fewest distinct instances; a rule with fewer is hardly tested."""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ text, which cannot be infinite or of float16.
 
 A wrong rule has to match its witness, and the rewritten witness has to give another result. If the engine itself
 refuses the match, for example because float16 does not hold a constant of the target, the entry says `refused = true`.
+If the rule keeps all that the verifier promises (taso_ext/rules/README.md), and the witness lies beyond that, the entry
+says in `unpromised` why; the rule may be accepted.
 A true rule has to match its witness and keep the result. onnx.reference runs both models in their own data type. No
 part of the verifier takes part, so this is evidence against it.
 """
@@ -74,6 +76,7 @@ class Entry:
       model: the witness.
       feeds: the inputs of the witness by name.
       refused: whether the engine refuses to match the witness.
+      unpromised: why the verifier promises nothing about the witness; "" if it does.
     """
 
     name: str
@@ -82,6 +85,7 @@ class Entry:
     model: onnx.ModelProto
     feeds: Mapping[str, np.ndarray]
     refused: bool
+    unpromised: str
 
 
 def entries(kind: str) -> list[Entry]:
@@ -116,7 +120,8 @@ def _entry(record: Mapping[str, Any]) -> Entry:
             _filled(given[info.name], dtype, dims) if info.name in given else _drawn(info.name, dtype, dims)
         )
     text = f"rule {record['name']}\n{record['rule'].strip(chr(10))}\n"
-    return Entry(record["name"], record["why"], text, model, feeds, record.get("refused", False))
+    refused, unpromised = record.get("refused", False), record.get("unpromised", "")
+    return Entry(record["name"], record["why"], text, model, feeds, refused, unpromised)
 
 
 def _filled(values: Any, dtype: np.dtype, dims: Sequence[int]) -> np.ndarray:
@@ -208,7 +213,8 @@ class _Verdicts:
         if self.verify and not found:
             outcome = prove_rule(entry.text, instances=self.instances, glances=self.glances)
             matches = matches_as_proven(entry, outcome)
-            answer = "accepted" if matches else "accepted elsewhere" if outcome.proof else "refused"
+            where = " beyond the promise" if entry.unpromised else ""
+            answer = f"accepted{where}" if matches else "accepted elsewhere" if outcome.proof else "refused"
             line += f", {answer}"
             line += "" if outcome.proof else f" ({outcome.refusal.splitlines()[0][:200]})"
         return line, found, answer

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "verification/instance_attributes.hpp"
+#include "verification/instance_operands.hpp"
 #include "verification/instance_shapes.hpp"
 #include "rewriting/matcher.hpp"
 
@@ -27,6 +28,8 @@ class Builder final : public Scope {
       const auto given = dtypes.find(rule_.value_names[variable.slot]);
       dtypes_[variable.slot] = given == dtypes.end() ? demands_.dtype(variable.slot).value_or(kFloat) : given->second;
     }
+    admit_dtypes();
+    dice_.expect_windows(windows_in_a_row());
     for (const Statement& statement : rule_.source) {
       if (!statement.op || operator_info(*statement.op).name != "DepthToSpace") continue;
       for (const std::int64_t channels : {8, 12, 18}) dice_.add_extent(channels);    // multiples of the square of a block
@@ -53,14 +56,32 @@ class Builder final : public Scope {
     std::vector<Dice::Large> found;
     if (std::find(rule_.value_starred.begin(), rule_.value_starred.end(), true) != rule_.value_starred.end()) found.push_back(kLists);
     const bool slides = std::any_of(rule_.source.begin(), rule_.source.end(), [&](const Statement& statement) {
-      const std::vector<OperatorId> ops = operators_of(rule_, statement);
-      return std::any_of(ops.begin(), ops.end(), [](OperatorId op) {
-        const std::string_view name = operator_info(op).name;
-        return name == "Conv" || name == "Pad" || name.ends_with("Pool");
-      });
+      return slides_window(statement, true);
     });
     if (slides) found.insert(found.end(), {kChannels, kWindows});
     return found;
+  }
+
+  bool slides_window(const Statement& statement, bool or_pads) const {
+    const std::vector<OperatorId> ops = operators_of(rule_, statement);
+    return std::any_of(ops.begin(), ops.end(), [&](OperatorId op) {
+      const std::string_view name = operator_info(op).name;
+      return name == "Conv" || name.ends_with("Pool") || (or_pads && name == "Pad");
+    });
+  }
+
+  // Returns the most windows that slide over one another's results.
+  int windows_in_a_row() const {
+    std::map<std::int32_t, int> above;    // windows above each value, by slot
+    int most = 0;
+    for (const Statement& statement : rule_.source) {
+      int count = 0;
+      for (const Term& operand : statement.arguments) count = std::max(count, above[operand.slot]);
+      count += slides_window(statement, false);
+      for (const Term& result : statement.results) above[result.slot] = count;
+      most = std::max(most, count);
+    }
+    return most;
   }
 
   std::size_t statements_that_fit(int tries) {
@@ -111,6 +132,7 @@ class Builder final : public Scope {
     names_ = 0;
     shapes_.begin();
     attributes_.begin();
+    operand_draw_.begin();
     for (std::size_t i = 0; i < rule_.source.size(); ++i) {
       if (!add_statement(rule_.source[i])) return std::nullopt;
       fitted_ = std::max(fitted_, i + 1);
@@ -134,13 +156,21 @@ class Builder final : public Scope {
       if (values_[*next].empty()) return false;    // no statement of the source reads it
       TensorType type = graph_->type(values_[*next][0]);
       const std::vector<Content> choices =
-          follows ? demands_.contents(*next, *this) : std::vector<Content>{{Content::Kind::kUniform, held(dice_.any_real(), type.dtype)}};
+          follows ? demands_.contents(*next, *this) : std::vector<Content>{{Content::Kind::kUniform, any_number(*next, type.dtype)}};
       type.content = dice_.any_of(choices);
       if (!Demands::can_hold(type)) return false;
       contents_[*next] = std::move(type);
       open.erase(next);
     }
     return true;
+  }
+
+  // Returns a number that may fill a variable.
+  double any_number(std::int32_t slot, int dtype) {
+    const std::vector<double> bounds = demands_.bounds(slot, *this);
+    if (!bounds.empty() && dice_.chance(50)) return is_floating(dtype) ? held(dice_.any_of(bounds), dtype) : std::nearbyint(dice_.any_of(bounds));
+    const std::optional<double> valid = operand_draw_.number(*graph_, values_[slot][0]);
+    return valid ? *valid : held(dice_.any_real(), dtype);
   }
 
   // Returns the finite number of an element type next to a real.
@@ -181,6 +211,36 @@ class Builder final : public Scope {
     return nullptr;
   }
 
+  // Gives the variables that are operands whose elements decide a result, moved or not, a type that is admitted there.
+  void admit_dtypes() {
+    std::map<std::int32_t, std::vector<int>> admitted;    // by value slot
+    for (auto statement = rule_.source.rbegin(); statement != rule_.source.rend(); ++statement) {
+      if (!statement->op) continue;
+      const std::string_view op = operator_info(*statement->op).name;
+      const std::vector<Term>& operands = statement->arguments;
+      for (std::size_t i = 0; i < operands.size(); ++i) {
+        if (auto valued = valued_operand(op, i, operands.size(), {})) admitted.emplace(operands[i].slot, std::move(valued->dtypes));
+      }
+      for (const Term& result : statement->results) {
+        const auto at = admitted.find(result.slot);
+        if (at == admitted.end()) continue;
+        for (std::size_t i = 0; i < std::min(moved_operands(op), operands.size()); ++i) admitted.emplace(operands[i].slot, at->second);
+      }
+    }
+    for (const auto& [slot, dtypes] : admitted) {
+      const auto at = dtypes_.find(slot);
+      if (at != dtypes_.end() && std::find(dtypes.begin(), dtypes.end(), at->second) == dtypes.end()) at->second = dtypes.front();
+    }
+  }
+
+  // Returns the shape that such an operand has, if only one fits.
+  std::optional<Dims> valued_dims(const Statement& statement, std::size_t argument) const {
+    const auto& first = values_[statement.arguments[0].slot];
+    if (!statement.op || argument == 0 || first.empty()) return std::nullopt;
+    const auto valued = valued_operand(operator_info(*statement.op).name, argument, statement.arguments.size(), graph_->type(first[0]).dims);
+    return valued ? valued->dims : std::nullopt;
+  }
+
   bool add_statement(const Statement& statement) {
     const bool list_result = !statement.mapped && statement.results.size() == 1 && statement.results[0].starred;
     for (std::size_t i = 0; i < statement.arguments.size(); ++i) {
@@ -192,6 +252,7 @@ class Builder final : public Scope {
       const auto& first = values_[statement.arguments[0].slot];
       const bool part = statement.op && operator_info(*statement.op).name == "Concat" && !first.empty() && dice_.chance(40);
       beside_ = part ? std::optional(graph_->type(first[0]).dims) : std::nullopt;
+      fixed_ = valued_dims(statement, i);
       if (!create(*variable, term.starred ? elements_ : 1)) return false;
     }
     if (!statement.mapped) {
@@ -253,12 +314,12 @@ class Builder final : public Scope {
   bool create(const Variable& variable, std::size_t count) {
     const bool open = !variable.shape || (variable.shape->size() == 1 && (*variable.shape)[0].kind == Extent::Kind::kEllipsis &&
                                           (*variable.shape)[0].slot < 0);
-    const std::optional<Dims> shared = !open || !dice_.chance(60) ? std::nullopt : std::optional(shapes_.open(known_shapes()));
+    const std::optional<Dims> shared = fixed_ ? fixed_ : !open || !dice_.chance(60) ? std::nullopt : std::optional(shapes_.open(known_shapes()));
     for (std::size_t i = 0; i < count; ++i) {
       auto declared = open ? std::nullopt : shapes_.declared(*variable.shape, i, window_);
       if (!open && !declared) return false;
       Dims dims = declared ? std::move(*declared) : beside_ ? shapes_.beside(*beside_) : shared ? *shared : shapes_.open(known_shapes());
-      if (open && shared && count > 1 && !dims.empty() && dice_.chance(50)) dims[dice_.pick(0, static_cast<std::int64_t>(dims.size()) - 1)] = dice_.size_within(1, 4);
+      if (open && shared && !fixed_ && count > 1 && !dims.empty() && dice_.chance(50)) dims[dice_.pick(0, static_cast<std::int64_t>(dims.size()) - 1)] = dice_.size_within(1, 4);
       TensorType tensor{dtypes_.at(variable.slot), true, std::move(dims)};
       if (!tensor.is_countable() || tensor.elements() > kMostElementsOfVariable) return false;
       if (contents_[variable.slot]) tensor.content = contents_[variable.slot]->content;
@@ -278,6 +339,7 @@ class Builder final : public Scope {
         if (!variable.shape || !values_[variable.slot].empty() || std::none_of(variable.shape->begin(), variable.shape->end(), binds)) continue;
         window_ = {};
         beside_.reset();
+        fixed_.reset();
         return create(variable, variable.starred ? elements_ : 1);
       }
     }
@@ -318,7 +380,7 @@ class Builder final : public Scope {
     complete_attributes(op, map, dtype);
     std::vector<TypeId> types;
     for (const ValueId operand : operands) types.push_back(graph_->value(operand).type);
-    const auto signature = context_->inferred(op, context_->attributes(map), types);
+    const auto signature = signature_of(statement, op, context_->attributes(map), operands, types);
     if (!signature || context_->signature(*signature).outputs.size() != results) return false;
     const std::string label = rule_.value_names[statement.results[0].slot];
     std::vector<NameId> names;
@@ -332,6 +394,42 @@ class Builder final : public Scope {
     return true;
   }
 
+  // Returns whether a statement reads a vector that the rule does not say to be one, because it leaves open the rank of a
+  // variable that the vector is or depends on. The tested domain bounds such ranks and what else makes a vector, so a
+  // rule on products of matrices, which the engine infers, does not match there.
+  bool reads_open_vector(const Statement& statement) const {
+    return std::any_of(statement.arguments.begin(), statement.arguments.end(), [&](const Term& term) {
+      return !values_[term.slot].empty() && graph_->type(values_[term.slot][0]).dims.size() == 1 && has_open_rank(term.slot);
+    });
+  }
+
+  bool has_open_rank(std::int32_t slot) const {
+    if (const Variable* variable = variable_of(slot)) {
+      const auto is_ellipsis = [](const Extent& extent) { return extent.kind == Extent::Kind::kEllipsis; };
+      return !variable->shape || std::any_of(variable->shape->begin(), variable->shape->end(), is_ellipsis);
+    }
+    return std::any_of(rule_.source.begin(), rule_.source.end(), [&](const Statement& made) {
+      const auto is_it = [&](const Term& result) { return result.slot == slot; };
+      return std::any_of(made.results.begin(), made.results.end(), is_it) &&
+             std::any_of(made.arguments.begin(), made.arguments.end(), [&](const Term& operand) { return has_open_rank(operand.slot); });
+    });
+  }
+
+  // Returns the signature of an operator of the source: with the types that the engine infers, or those that a model
+  // may give it.
+  std::optional<SignatureId> signature_of(const Statement& statement, OperatorId op, AttributesId attributes, const std::vector<ValueId>& operands,
+                                          const std::vector<TypeId>& types) {
+    if (const auto inferred = context_->inferred(op, attributes, types)) return inferred;
+    if (operator_info(op).name == "MatMul" && reads_open_vector(statement)) return std::nullopt;
+    std::vector<const TensorType*> read;
+    for (const TypeId type : types) read.push_back(&context_->type(type));
+    const auto outputs = operand_draw_.outputs(operator_info(op).name, context_->attributes(attributes), operands, read);
+    if (!outputs) return std::nullopt;
+    std::vector<TypeId> made;
+    for (const TensorType& output : *outputs) made.push_back(context_->type(output));
+    return context_->given(op, attributes, types, made);
+  }
+
   std::shared_ptr<const RuleBook> book_;
   const Rule& rule_;
   Dice dice_;
@@ -339,6 +437,7 @@ class Builder final : public Scope {
   Bindings bindings_;
   ShapeDraw shapes_{dice_, demands_, bindings_};
   AttributeDraw attributes_{dice_};
+  OperandDraw operand_draw_{dice_};
   std::shared_ptr<Context> context_ = std::make_shared<Context>();
   Matcher matcher_;
   std::optional<Graph> graph_;
@@ -348,6 +447,7 @@ class Builder final : public Scope {
   std::vector<std::optional<AttributeMap>> operator_rests_;    // by operator variable
   Window window_;    // what the statement asks of the variable that is being created
   std::optional<Dims> beside_;    // shape of the first part of the concatenation that it is created for
+  std::optional<Dims> fixed_;    // the only shape that fits the variable that is being created, if there is one
   std::map<std::int32_t, int> dtypes_;    // by value slot of a variable
   std::vector<std::optional<TensorType>> contents_;    // by value slot: types with chosen content
   std::size_t elements_ = 2;

@@ -28,10 +28,12 @@ std::vector<std::string> attribute_names(std::string_view op) {
       {"Conv", {"dilations", "group", "kernel_shape", "pads", "strides"}},
       {"ConvTranspose", {"dilations", "group", "kernel_shape", "output_padding", "pads", "strides"}},
       {"DepthToSpace", {"blocksize", "mode"}},
+      {"Dropout", {"seed"}},
       {"Elu", {"alpha"}},
       {"Expand", {"shape"}},
       {"Gemm", {"alpha", "beta", "transA", "transB"}},
       {"Gelu", {"approximate"}},
+      {"Gather", {"axis"}},
       {"GroupNormalization", {"epsilon", "num_groups"}},
       {"HardSigmoid", {"alpha", "beta"}},
       {"InstanceNormalization", {"epsilon"}},
@@ -42,6 +44,7 @@ std::vector<std::string> attribute_names(std::string_view op) {
       {"MaxPool", {"ceil_mode", "dilations", "kernel_shape", "pads", "strides"}},
       {"Pad", {"mode", "pads", "value"}},
       {"QuickGelu", {"alpha"}},
+      {"Resize", {"coordinate_transformation_mode", "mode", "nearest_mode"}},
       {"RMSNormalization", {"axis", "epsilon"}},
       {"Reshape", {"shape"}},
       {"RotaryEmbedding", {"interleaved", "num_heads", "rotary_embedding_dim"}},
@@ -118,8 +121,8 @@ std::optional<Quantity> AttributeDraw::fresh(std::string_view op, const std::str
   if (attribute == "split") return split(x, so_far, results);
   if (op == "Slice") return cut(x, attribute, so_far);
   const std::size_t spatial = x.size() > 2 ? x.size() - 2 : 0;
-  if (attribute == "kernel_shape") return dice_.sides(spatial, 1, 3, 14);
-  if (attribute == "ceil_mode") return Quantity(std::int64_t{dice_.chance(30)});
+  if (attribute == "kernel_shape") return dice_.sides(spatial, dice_.windows_in_a_row() && dice_.chance(60) ? 2 : 1, 3, 14);
+  if (attribute == "ceil_mode") return Quantity(std::int64_t{dice_.chance(dice_.windows_in_a_row() ? 60 : 30)});
   if (attribute == "count_include_pad" || attribute == "transA" || attribute == "transB") return Quantity(dice_.pick(0, 1));
   if (attribute == "strides") return dice_.sides(spatial, 1, dice_.chance(30) ? 3 : 2, 16);
   if (attribute == "dilations") return dice_.sides(spatial, 1, dice_.chance(30) ? dice_.chance(30) ? 3 : 2 : 1, 6);
@@ -137,6 +140,8 @@ std::optional<Quantity> AttributeDraw::fresh(std::string_view op, const std::str
     constexpr std::int64_t kFloatingTypes[] = {1, 10, 11};    // TensorProto.FLOAT, FLOAT16, DOUBLE
     return Quantity(kFloatingTypes[dice_.pick(0, 2)]);
   }
+  if (op == "Resize") return resizing(attribute);
+  if (attribute == "seed") return Quantity(dice_.any_of(std::array<std::int64_t, 4>{0, 1, 42, (std::int64_t{1} << 31) - 1}));
   if (attribute == "mode" && op == "DepthToSpace") return Quantity(std::string(dice_.chance(50) ? "DCR" : "CRD"));
   if (attribute == "mode") return Quantity(std::string("constant"));
   if (attribute == "blocksize") return Quantity(dice_.pick(1, 3));
@@ -155,6 +160,15 @@ std::optional<Quantity> AttributeDraw::fresh(std::string_view op, const std::str
   constexpr std::string_view kReals[] = {"alpha", "beta", "bias", "gamma", "scale"};
   if (std::find(std::begin(kReals), std::end(kReals), attribute) != std::end(kReals)) return Quantity(static_cast<double>(static_cast<float>(dice_.any_real())));
   return std::nullopt;
+}
+
+// Returns a text that says how Resize finds the points that it reads.
+std::optional<Quantity> AttributeDraw::resizing(const std::string& attribute) {
+  constexpr std::array kCoordinates = {"half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"};
+  constexpr std::array kRoundings = {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"};
+  if (attribute == "mode") return Quantity(std::string(dice_.chance(50) ? "nearest" : "linear"));
+  if (attribute == "coordinate_transformation_mode") return Quantity(std::string(dice_.any_of(kCoordinates)));
+  return attribute == "nearest_mode" ? std::optional<Quantity>(std::string(dice_.any_of(kRoundings))) : std::nullopt;
 }
 
 // Returns an even part of a head; 0 is the whole head.

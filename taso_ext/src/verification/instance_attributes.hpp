@@ -24,6 +24,7 @@ class AttributeDraw {
   std::optional<Quantity> fresh(std::string_view op, const std::string& attribute, std::span<const Dims> operands, std::size_t results,
                                 const AttributeMap& so_far);
   std::optional<Quantity> axes(std::int64_t rank);
+  std::optional<Quantity> resizing(const std::string& attribute);
   std::optional<Quantity> rotary_part(const Dims& x, const AttributeMap& so_far);
   std::optional<Quantity> split(const Dims& x, const AttributeMap& so_far, std::size_t parts);
   std::optional<Quantity> cut(const Dims& x, const std::string& attribute, const AttributeMap& so_far);

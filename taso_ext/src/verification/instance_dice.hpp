@@ -41,6 +41,9 @@ class Dice {
     const std::int64_t drawn = !alike_ ? pick(low, most) : chance(ones_) ? 1 : common_;
     return drawn == 1 ? 1 : drawn + stretch_;
   }
+  // Tells how many windows in a row slide over one another's results. Only long axes hold several of each, with a rest.
+  void expect_windows(int in_a_row) { windows_ = in_a_row; }
+  bool windows_in_a_row() const { return windows_ > 1; }
   // Returns numbers for the axes along which a window slides; all are the same if extents are alike.
   Dims sides(std::size_t count, std::int64_t low, std::int64_t high) {
     return alike_ ? Dims(count, pick(low, high)) : list_of(count, low, high);
@@ -87,6 +90,11 @@ class Dice {
   void add_extent(std::int64_t extent) {
     if (extent > 1 && extent <= kMostExtentDrawn) extents_.push_back(extent);
   }
+  // Makes extents be such that the norm of as many ones, the square root of their number, is a little above a number that
+  // the rule mentions: there a bound on normalised elements decides.
+  void add_square(double real) {
+    for (const double share : {1.0, 1.6}) add_extent(static_cast<std::int64_t>(std::min(real * real * share, 1e6)) + 1);
+  }
   // Returns, now and then, an extent near one that the rule mentions, or a large one. There is at most one of them in a
   // graph.
   std::optional<std::int64_t> unusual_extent() {
@@ -113,6 +121,7 @@ class Dice {
 
   std::mt19937_64 random_;
   std::int64_t stretch_;
+  int windows_ = 0;
   bool alike_ = false;
   Large large_ = Large::kNothing;
   std::int64_t common_ = 2;    // if extents are alike: the one that is not 1,

@@ -38,12 +38,21 @@ void Demands::collect(const Expression& condition) {
     collect_equal(condition.arguments[0], condition.arguments[1]);
     collect_equal(condition.arguments[1], condition.arguments[0]);
   }
+  constexpr std::string_view kOrders[] = {"<", ">", "<=", ">="};
+  if (condition.kind == Expression::Kind::kBinary && std::find(std::begin(kOrders), std::end(kOrders), condition.op) != std::end(kOrders)) {
+    collect_bound(condition.arguments[0], condition.arguments[1]);
+    collect_bound(condition.arguments[1], condition.arguments[0]);
+  }
+  if (condition.kind == Expression::Kind::kCall && condition.op == "within" && condition.arguments.size() == 3) {
+    collect_bound(condition.arguments[0], condition.arguments[1]);
+    collect_bound(condition.arguments[0], condition.arguments[2]);
+  }
   if (condition.kind == Expression::Kind::kBinary && condition.op == ">=" && condition.arguments[0].kind == Expression::Kind::kSymbol &&
       condition.arguments[1].kind == Expression::Kind::kInteger) {
     least_[condition.arguments[0].slot] = std::max(least_[condition.arguments[0].slot], condition.arguments[1].integer);
   }
-  if (condition.kind == Expression::Kind::kReal) dice_.add_real(condition.real);
-  if (condition.kind == Expression::Kind::kInteger) dice_.add_real(static_cast<double>(condition.integer)), dice_.add_extent(condition.integer);
+  if (condition.kind == Expression::Kind::kReal) dice_.add_real(condition.real), dice_.add_square(condition.real);
+  if (condition.kind == Expression::Kind::kInteger) dice_.add_real(static_cast<double>(condition.integer)), dice_.add_extent(condition.integer), dice_.add_square(static_cast<double>(condition.integer));
   if (condition.kind == Expression::Kind::kCall && condition.slot >= 0) {
     constexpr std::pair<std::string_view, Content::Kind> kPatterns[] = {
         {"is_identity", Content::Kind::kIdentity}, {"is_identity_kernel", Content::Kind::kIdentityKernel}, {"is_averaging_kernel", Content::Kind::kAveragingKernel}, {"is_finite", Content::Kind::kNonzero}, {"is_nonzero", Content::Kind::kNonzero}};
@@ -58,6 +67,20 @@ void Demands::collect_equal(const Expression& side, const Expression& other) {
   if (side.kind == Expression::Kind::kCall && side.op == "value") demands_.push_back({side.slot, Content::Kind::kUniform, &other});
   if (side.kind == Expression::Kind::kCall && side.op == "dtype" && other.kind == Expression::Kind::kText) dtypes_.emplace_back(side.slot, dtype_named(other.op));
   if (side.kind == Expression::Kind::kSymbol) wanted_.push_back({side.slot, Content::Kind::kUnknown, &other});
+}
+
+void Demands::collect_bound(const Expression& side, const Expression& other) {
+  if (side.kind == Expression::Kind::kCall && side.op == "value") bounds_.push_back({side.slot, Content::Kind::kUniform, &other});
+}
+
+std::vector<double> Demands::bounds(std::int32_t slot, const Scope& known) const {
+  std::vector<double> found;
+  for (const Demand& bound : bounds_) {
+    const auto value = bound.slot == slot ? evaluate(*bound.value, known) : std::nullopt;
+    const auto real = value ? number(*value) : std::nullopt;
+    if (real) found.insert(found.end(), {*real, *real, *real * 1.125, *real * 0.875});
+  }
+  return found;
 }
 
 bool Demands::is_weight(std::int32_t slot) const {
@@ -128,7 +151,8 @@ Dims ShapeDraw::middle(std::size_t at, const Window& window) {
   const std::int64_t most = dice_.chance(20) ? 3 : 2;
   const std::size_t rank = window.other.empty() ? static_cast<std::size_t>(dice_.pick(1, most)) : window.other.size() - 2;
   const bool kernel = window.role == Window::Role::kKernel;
-  const std::int64_t longest = rank == 1 && dice_.chance(50) ? 16 : 6;    // so that several windows in a row fit
+  // Long axes hold several windows in a row.
+  const std::int64_t longest = rank == 1 && (dice_.chance(50) || dice_.windows_in_a_row()) ? 16 : rank == 2 && dice_.windows_in_a_row() ? 9 : 6;
   Dims drawn = kernel ? dice_.sides(rank, 1, 3, rank > 2 ? 5 : 16) : dice_.sides(rank, 3, longest, rank > 2 ? 6 : 24);
   for (std::int64_t& extent : drawn) extent += kernel ? 0 : dice_.stretch();
   extents.insert(extents.end(), drawn.begin(), drawn.end());

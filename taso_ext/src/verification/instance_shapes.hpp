@@ -16,6 +16,8 @@ class Demands {
   [[nodiscard]] const std::vector<std::int32_t>& asked() const { return asked_; }
   // Returns the contents that conditions may demand of a weight, as far as they follow from what is known.
   [[nodiscard]] std::vector<Content> contents(std::int32_t slot, const Scope& known) const;
+  // Returns numbers at and beside the bounds that conditions give the value of a weight, as far as they are known.
+  [[nodiscard]] std::vector<double> bounds(std::int32_t slot, const Scope& known) const;
   // Returns, most of the time, what a condition says that a symbol equals.
   [[nodiscard]] std::optional<Quantity> wanted(std::int32_t symbol, const Scope& known);
   // Returns a multiple of `drawn` that is at least what the conditions demand of the symbol. Groups still divide it.
@@ -36,11 +38,13 @@ class Demands {
   void collect(const Expression& condition);
   void ask(const Expression& expression);
   void collect_equal(const Expression& side, const Expression& other);
+  void collect_bound(const Expression& side, const Expression& other);
   [[nodiscard]] bool is_weight(std::int32_t slot) const;
 
   const Rule& rule_;
   Dice& dice_;
   std::vector<Demand> demands_, wanted_;    // on weights by value slot, on symbols by symbol slot
+  std::vector<Demand> bounds_;              // of weights by value slot
   std::vector<std::int64_t> least_;         // by symbol slot
   std::vector<std::int32_t> asked_;
   std::vector<std::pair<std::int32_t, int>> dtypes_;    // element types by value slot

@@ -16,9 +16,17 @@ from taso_ext.verify.exact.functions import FUNCTION_KERNELS
 from taso_ext.verify.exact.linear import LAYOUT_KERNELS, LINEAR_KERNELS
 from taso_ext.verify.exact.norms import NORM_KERNELS
 from taso_ext.verify.exact.reals import LongArithmetic
+from taso_ext.verify.exact.sampling import SAMPLING_KERNELS
 from taso_ext.verify.exact.tensor import Arithmetic, Call, FieldTensor, Kernel, UnsupportedOperatorError
+from taso_ext.verify.valued_operands import Domain, domains_of, draw_valued
 
-KERNELS: dict[str, Kernel] = {**LINEAR_KERNELS, **LAYOUT_KERNELS, **FUNCTION_KERNELS, **NORM_KERNELS}
+KERNELS: dict[str, Kernel] = {
+    **LINEAR_KERNELS,
+    **LAYOUT_KERNELS,
+    **FUNCTION_KERNELS,
+    **NORM_KERNELS,
+    **SAMPLING_KERNELS,
+}
 
 
 def evaluate_call(call: Call) -> list[FieldTensor]:
@@ -81,17 +89,42 @@ def qualified(domain: str, op_type: str) -> str:
     return f"{domain}::{op_type}" if domain else op_type
 
 
-def draw_leaves(graphs: Sequence[Graph], arithmetic: Arithmetic, seed: int) -> dict[str, FieldTensor]:
+def draw_leaves(
+    graphs: Sequence[Graph], arithmetic: Arithmetic, seed: int, *, single: bool = False
+) -> dict[str, FieldTensor]:
     """Returns exact numbers for all inputs and weights, by `leaf_key`; they are random if no content is known.
 
-    A leaf that several graphs share is drawn once.
+    A leaf that several graphs share is drawn once. If the first graph, a source, restricts its elements to a domain
+    (valued_operands.py), they are drawn from that.
+
+    Args:
+      single: whether the inputs are zero but for one element, which norms make as large as they can.
     """
     leaves: dict[str, FieldTensor] = {}
+    domains = leaf_domains(graphs[0])
     for graph in graphs:
         for value in leaves_of(graph).values():
             if leaf_key(value) not in leaves:
-                leaves[leaf_key(value)] = _draw(value, arithmetic, seed)
+                leaves[leaf_key(value)] = _draw(value, arithmetic, seed, domains.get(leaf_key(value)))
+                if single and value.handle is None and leaf_key(value) not in domains:
+                    leaves[leaf_key(value)] = _single(leaves[leaf_key(value)], seed)
     return leaves
+
+
+def _single(tensor: FieldTensor, seed: int) -> FieldTensor:
+    """Returns zeros but for one element."""
+    dims = tensor.dims
+    place = np.arange(math.prod(dims)).reshape(dims) == seed % max(math.prod(dims), 1)
+    return tensor.chosen(tensor.arithmetic.integers(np.zeros(dims)), place)
+
+
+def leaf_domains(graph: Graph) -> dict[str, Domain]:
+    """Returns the domains of the leaves that have one, by `leaf_key`."""
+    values, found = graph.values(), dict[str, Domain]()
+    for id_, domain in domains_of(graph).items():
+        key = leaf_key(values[id_])
+        found[key] = domain.within(found[key]) if key in found else domain
+    return found
 
 
 def leaves_of(graph: Graph) -> dict[int, Value]:
@@ -115,12 +148,14 @@ def literal_of(value: Value) -> float | None:
     return value.content if isinstance(value.content, float) else None
 
 
-def _draw(value: Value, arithmetic: Arithmetic, seed: int) -> FieldTensor:
+def _draw(value: Value, arithmetic: Arithmetic, seed: int, domain: Domain | None) -> FieldTensor:
     dims = tuple(value.dims or ())
     content = known(value.content)
     if content is not None:
         return arithmetic.constants(materialise(content, dims))
     generator = np.random.default_rng(seed_of(f"{seed}/{leaf_key(value)}"))
+    if domain is not None:
+        return arithmetic.constants(draw_valued(value, domain, generator))
     if value.dtype == TensorProto.BOOL:
         return arithmetic.integers(generator.integers(0, 2, dims))
     return arithmetic.draw(generator, dims)

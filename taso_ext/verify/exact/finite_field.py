@@ -10,7 +10,8 @@ Roots and exponentials have counterparts in the field, and random functions stan
 distinct arguments give independent values, which count as fresh variables in this bound. Operators without a kernel
 are opaque: every element of a result is a random function of all operands together. Graphs that differ here because a
 function is random are compared in real numbers (reals.py). Real numbers decide what is positive and what is greatest.
-One point shows only one branch of such a decision, so graphs that decide are compared at more points. This test does
+One point shows only one branch of such a decision, so graphs that decide are compared at more points, and at one
+where all inputs are zero but for one element: it shows what the bounds of norms and of softmaxes decide. This test does
 *not* cover float rounding, overflow and the special values; numeric/differential.py does.
 """
 
@@ -27,8 +28,9 @@ from taso_ext._core import Graph
 from taso_ext.verify.exact.evaluation import draw_leaves, element_count, evaluate, qualified, seed_of
 from taso_ext.verify.exact.fields import EXPONENT_PRIMES, PRIMES, NotInvertibleError
 from taso_ext.verify.exact.functions import EXPONENTIALS
-from taso_ext.verify.exact.points import MOST_POINTS, error_bits, points_needed
+from taso_ext.verify.exact.points import MOST_POINTS, decisions, error_bits, points_needed
 from taso_ext.verify.exact.reals import LongArithmetic, LongMismatch, first_difference, movements
+from taso_ext.verify.exact.sampling import OutOfRangeError
 from taso_ext.verify.exact.tensor import Arithmetic, FieldTensor, UnsupportedOperatorError
 
 _ATTEMPTS = 8  # a random divisor is zero with probability about elements / 2⁶¹: one retry is already rare
@@ -97,22 +99,29 @@ def compare_exactly(
     """
     operators = [qualified(node.domain, node.op_type) for graph in (source, target) for node in graph.nodes()]
     exponents = bool(EXPONENTIALS.intersection(operators))
-    points = min(most_points, points_needed(source, target))
+    points = min(most_points, points_needed(source, target, max(most_points, MOST_POINTS)))
     for point in range(points):
         for prime, exponent_prime in zip(PRIMES, EXPONENT_PRIMES, strict=True):
             primes = (prime, exponent_prime) if exponents else (prime,)
             mismatch = _differ_at_point(source, target, primes, f"{seed}/{point}")
             if mismatch is not None:
                 if in_reals:
-                    return _compare_reals(source, target, seed, points, mismatch)
+                    in_reals_at = points if most_points > MOST_POINTS else min(points, REAL_POINTS)
+                    return _compare_reals(source, target, seed, in_reals_at, mismatch)
                 return FieldAgreement(mismatch, points, 0.0)
+    if decisions(source, target) and in_reals:
+        mismatch = _differ_at_single_numbers(source, target, primes, seed)
+        if mismatch is not None:
+            return _compare_reals(source, target, seed, 1, mismatch)
     return FieldAgreement(None, points, error_bits(source, target, points))
 
 
 REAL_POINTS = 16
-"""The most points in real numbers."""
+"""The most points in real numbers, but for the first graphs of a rule."""
 INTEGER_POINTS = 3
 """The number of further points, at small integers."""
+_SINGLE = -INTEGER_POINTS - 1
+"""The point at which one element of each input is an integer, and the others are zero."""
 MOST_LONG_ELEMENTS = 20_000
 """The most elements of all values of two graphs, at all points, that are evaluated in real numbers."""
 _ERRORS = 3  # evaluations with errors of the constants
@@ -130,7 +139,7 @@ def _compare_reals(source: Graph, target: Graph, seed: int, points: int, mismatc
       NotInvertibleError: if the source is undefined at every point that is tried.
     """
     elements = element_count(source) + element_count(target)
-    points, compared = min(points, REAL_POINTS, MOST_LONG_ELEMENTS // elements), 0
+    points, compared = min(points, MOST_LONG_ELEMENTS // elements), 0
     if points == 0:
         if mismatch.is_certain and not _computes_attributes(source, target):
             return FieldAgreement(mismatch, 0, 0.0)
@@ -164,7 +173,7 @@ def _computes_attributes(source: Graph, target: Graph) -> bool:
 
 def _differ_at_integers(source: Graph, target: Graph, seed: int) -> LongMismatch | None:
     """Returns a difference of results at small integers; points at which either side divides by zero say nothing."""
-    for point in range(-INTEGER_POINTS, 0):
+    for point in range(_SINGLE, 0):
         try:
             difference = _differ_in_reals(source, target, seed, point)
         except NotInvertibleError:
@@ -182,7 +191,8 @@ def _differ_in_reals(source: Graph, target: Graph, seed: int, point: int) -> Lon
     """
 
     def results(graph: Graph, arithmetic: LongArithmetic) -> list[FieldTensor]:
-        return evaluate(graph, draw_leaves([source, target], arithmetic, seed_of(f"real {seed}/{point}")), arithmetic)
+        numbers = draw_leaves([source, target], arithmetic, seed_of(f"real {seed}/{point}"), single=point == _SINGLE)
+        return evaluate(graph, numbers, arithmetic)
 
     given = frozenset(each for node in source.nodes() for each in node.attributes.values() if isinstance(each, float))
     exact = [LongArithmetic.of(point), LongArithmetic.of(point, given=given)]
@@ -217,11 +227,25 @@ def _differ_at_point(source: Graph, target: Graph, primes: Sequence[int], point:
             found = _compare(expected, evaluate(target, leaves, arithmetic), primes[0])
             certain = not arithmetic.functions[0].used
             return found if found is None else dataclasses.replace(found, is_certain=certain)
+        except OutOfRangeError:
+            return FieldMismatch(0, (), 0, None, primes[0])
         except NotInvertibleError:
             undefined = FieldMismatch(0, (), 0, None, primes[0])
     if undefined is not None:
         return undefined
     raise NotInvertibleError(f"a divisor is zero modulo {primes[0]} at all of {_ATTEMPTS} random points")
+
+
+def _differ_at_single_numbers(source: Graph, target: Graph, primes: Sequence[int], seed: int) -> FieldMismatch | None:
+    """Returns the first difference where all inputs are zero but for one element; divisions by zero say nothing."""
+    number = seed_of(f"{seed}/single")
+    arithmetic = Arithmetic.at(primes, number)
+    leaves = draw_leaves([source, target], arithmetic, number, single=True)
+    try:
+        expected, got = (evaluate(graph, leaves, arithmetic) for graph in (source, target))
+        return _compare(expected, got, primes[0])
+    except NotInvertibleError:
+        return None
 
 
 def _compare(source: Sequence[FieldTensor], target: Sequence[FieldTensor], prime: int) -> FieldMismatch | None:

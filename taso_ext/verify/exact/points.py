@@ -11,25 +11,34 @@ from taso_ext._core import Graph, Node
 from taso_ext.verify.exact.fields import PRIMES
 from taso_ext.verify.exact.functions import COMPARISONS, EXTREMA
 from taso_ext.verify.exact.linear import LINEAR_KERNELS
+from taso_ext.verify.valued_operands import domains_of, has_choices
 
 ERROR_BITS = 60
 """A wrong pair of graphs shall pass with probability below 2⁻⁶⁰."""
 MOST_POINTS = 128
 """The most points in each field; graphs that decide by many signs reach it."""
+THOROUGH_POINTS = 2048
+"""The most points in each field for the first graphs of a rule: some rules fit only graphs of few elements, each of
+which depends on many signs."""
+FEWEST_SHAPES = 4
+"""The fewest distinct instances; a rule with fewer is hardly tested."""
+VALUED_POINTS = 12
+"""The points at which operands whose elements lie in a domain (valued_operands.py) take different ones of these."""
 
 
-def points_needed(source: Graph, target: Graph) -> int:
-    """Returns the number of points in each field, at most MOST_POINTS.
+def points_needed(source: Graph, target: Graph, most: int = MOST_POINTS) -> int:
+    """Returns the number of points in each field.
 
-    Without this limit, all elements at all points together would miss a given combination of `decided` signs with
-    probability 2⁻⁶⁰.
+    All elements at all points together miss a given combination of `decided` signs with probability 2⁻⁶⁰. If that takes
+    more points than `most`, which is at least MOST_POINTS, then MOST_POINTS have to do.
     """
     decided = decisions(source, target)
+    least = VALUED_POINTS if has_choices([*domains_of(source).values()]) else 1
     if decided == 0:
-        return 1
+        return least
     elements = _elements(source)
     needed = ERROR_BITS * np.log(2) * 2.0 ** min(decided, 16) / (elements * len(PRIMES))
-    return int(min(MOST_POINTS, np.ceil(needed)))
+    return max(least, math.ceil(needed) if needed <= most else MOST_POINTS)
 
 
 def error_bits(source: Graph, target: Graph, points: int) -> float:

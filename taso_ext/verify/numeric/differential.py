@@ -186,7 +186,12 @@ def _facts_needed(
     weights: frozenset[str],
 ) -> Facts | None:
     """Returns facts on weights with which two graphs do not differ in a case; None if there are none."""
-    names = {key: name for session in sessions for key, name in session.variables.items() if name in weights}
+    names = {
+        key: name
+        for session in sessions
+        for key, name in session.variables.items()
+        if name in weights and key not in sessions[0].domains
+    }
     infinite = [key for key, tensor in case.feeds.items() if key in names and not np.isfinite(tensor).all()]
     if infinite:
         return Facts(finite={names[key] for key in infinite})
@@ -327,7 +332,9 @@ def _tolerances(
     moved = [np.zeros(output.shape) for output in expected]
     for _ in range(perturbations):
         factors = {id_: _factors(dims, generator) for id_, dims in source.results.items()}
-        perturbed = {key: _perturbed(tensor, generator) for key, tensor in feeds.items()}
+        perturbed = {
+            key: tensor if key in source.domains else _perturbed(tensor, generator) for key, tensor in feeds.items()
+        }
         outputs = map(_as_numbers, source.run(perturbed, factors))
         with np.errstate(invalid="ignore"):  # ∞ − ∞ is NaN, and then counted as infinite
             distances = [np.abs(a - b) for a, b in zip(outputs, expected, strict=True)]

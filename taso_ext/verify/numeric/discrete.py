@@ -18,8 +18,9 @@ from onnx.reference import ReferenceEvaluator
 from taso_ext._core import Graph, Value
 from taso_ext.errors import one_paragraph
 from taso_ext.onnx_io.weights.content import materialise
-from taso_ext.verify.exact.evaluation import leaf_key, leaves_of
-from taso_ext.verify.numeric.float_session import RefusedGraphError, graph_model, plain_session
+from taso_ext.verify.exact.evaluation import leaf_domains, leaf_key, leaves_of
+from taso_ext.verify.numeric.float_session import RefusedGraphError, fed_keys, graph_model, plain_session
+from taso_ext.verify.valued_operands import draw_valued
 
 Tensors = Mapping[str, npt.NDArray[np.generic]]
 
@@ -47,10 +48,12 @@ def find_discrete_difference(source: Graph, target: Graph, *, seed: int = 0) -> 
       RefusedGraphError: if a runtime that has to run the graphs does not.
     """
     generator = np.random.default_rng(seed)
-    sides = [_Side(source), _Side(target)]
+    sides, domains = [_Side(source), _Side(target)], leaf_domains(source)
     leaves = {key: leaf for side in sides for key, leaf in side.leaves.items()}
     for draw in range(_DRAWS):
         feeds = {key: _draw(leaf, generator, draw) for key, leaf in leaves.items()}
+        for key, domain in domains.items():
+            feeds[key] = draw_valued(leaves[key], domain, generator).astype(feeds[key].dtype)
         expected, got = (side.run(feeds) for side in sides)
         for runtime, a, b in zip(("onnx.reference", "ONNX Runtime"), expected, got, strict=False):
             difference = _first_difference(a, b)
@@ -77,7 +80,7 @@ class _Side:
     def __init__(self, graph: Graph) -> None:
         found = leaves_of(graph)
         self.leaves = {leaf_key(value): value for value in found.values()}
-        self._keys = {f"v{id_}": leaf_key(value) for id_, value in found.items()}
+        self._keys = fed_keys(found)
         model = graph_model(graph, list(found))
         self._reference = ReferenceEvaluator(model)
         self._session = None if is_of_truths(graph) else plain_session(model)

@@ -15,6 +15,7 @@ from taso_ext._core import Value
 from taso_ext.onnx_io.weights.content import NONZERO, known, materialise
 from taso_ext.verify.numeric.float_session import FloatSession
 from taso_ext.verify.rule_file import Rounding
+from taso_ext.verify.valued_operands import draw_valued
 
 Floats = npt.NDArray[np.float32]
 
@@ -109,6 +110,8 @@ def float_cases(
 ) -> Iterator[FloatCase]:
     """Yields the cases of a source and a target.
 
+    Operands whose elements have to lie in a domain get other ones of it in every case, and no extremes.
+
     Every input gets every extreme. Every weight gets one finite and one other extreme, drawn at random, since a rule is
     tested on dozens of graphs.
 
@@ -117,13 +120,27 @@ def float_cases(
       rounding: what errors are measured by. `NEAR_LIMIT` is planted into the input of graphs that compute every element
         by itself, but not for `Rounding.REAL`.
     """
+    domains = sessions[0].domains
+    leaves = {key: leaf for session in sessions for key, leaf in session.leaves.items()}
+    for case in _free_cases(sessions, generator, facts, rounding):
+        valued = {key: draw_valued(leaves[key], domain, generator) for key, domain in domains.items()}
+        valid = {key: tensor.astype(np.float32) for key, tensor in valued.items()}
+        yield FloatCase(case.label, {**case.feeds, **valid}, case.kind)
+
+
+def _free_cases(
+    sessions: Sequence[FloatSession], generator: np.random.Generator, facts: Facts, rounding: Rounding
+) -> Iterator[FloatCase]:
+    """Yields the cases without regard to the domains of operands."""
     source = sessions[0]
     leaves = {key: leaf for session in sessions for key, leaf in session.leaves.items()}
-    weights = [key for key, leaf in leaves.items() if key not in source.runtime_inputs and known(leaf.content) is None]
+    free = [key for key, leaf in leaves.items() if key not in source.domains]
+    inputs = [key for key in source.runtime_inputs if key in free]
+    weights = [key for key in free if key not in source.runtime_inputs and known(leaves[key].content) is None]
     names = {key: name for session in sessions for key, name in session.variables.items()}
     nonzero = {key for key, leaf in leaves.items() if leaf.content == NONZERO}
     pointwise = rounding is not Rounding.REAL and all(session.is_pointwise for session in sessions)
-    alone = sum(known(leaf.content) is None for leaf in leaves.values()) == 1
+    alone = sum(known(leaves[key].content) is None for key in free) == 1
 
     def draw() -> dict[str, Floats]:
         return {key: _draw(leaf, generator) for key, leaf in leaves.items()}
@@ -162,7 +179,7 @@ def float_cases(
             hidden = generator.random(feeds[key].shape[:-1]) < _HIDDEN
             feeds[key] = np.where(hidden[..., None], np.float32(-np.inf), feeds[key])
             yield FloatCase(f"rows of minus infinity in {key!r}", feeds, Kind.NONFINITE)
-    for key in source.runtime_inputs:
+    for key in inputs:
         finite = {**FINITE_EXTREMES, **(MASK_EXTREMES if key in source.masks else {})}
         for kind, extremes in ((Kind.FINITE, finite), (Kind.NONFINITE, NONFINITE_EXTREMES)):
             for label, values in extremes.items():

@@ -22,7 +22,8 @@ from taso_ext.errors import one_paragraph
 from taso_ext.onnx_io.canonical.lowering import NormalNode, lower
 from taso_ext.onnx_io.checked_model import ValueType
 from taso_ext.onnx_io.session import session_options
-from taso_ext.verify.exact.evaluation import leaf_key, leaves_of
+from taso_ext.verify.exact.evaluation import leaf_domains, leaf_key, leaves_of
+from taso_ext.verify.valued_operands import Domain
 
 Floats = npt.NDArray[np.float32]
 
@@ -50,6 +51,7 @@ class FloatSession:
       has_attention: whether an operator may give finite results for infinite inputs, as ONNX Runtime's attention does.
       constants: the numbers that real attributes hold and that fill weights of known content.
       variables: the names of the rule's variables that weights stand for, by key, for instances that the engine drew.
+      domains: the domains of the leaves whose elements have to lie in one (valued_operands.py), by key.
       variances: the keys of the leaves that batch norms read as variances, which are not negative.
       decides: whether an operator has a result that jumps, as comparisons have.
       contracted: the keys of the leaves that the first two operands of convolutions and matrix products depend on.
@@ -64,6 +66,7 @@ class FloatSession:
     has_attention: bool
     constants: frozenset[float]
     variables: dict[str, str]
+    domains: dict[str, Domain]
     variances: set[str]
     decides: bool
     contracted: set[str]
@@ -90,13 +93,14 @@ class FloatSession:
             for id_, value in leaves.items()
             if value.handle is not None
         }
+        self.domains = leaf_domains(graph)
         norms = (node.inputs[4] for node in graph.nodes() if node.op_type == "BatchNormalization")
         self.variances = {leaf_key(leaves[id_]) for id_ in norms if id_ in leaves}
         self.decides = any(node.op_type in _DECISIONS for node in graph.nodes())
         self.contracted = {leaf_key(leaves[id_]) for id_ in _contracted(graph) if id_ in leaves}
         floats = (id_ for id_ in produced if values[id_].dtype == TensorProto.FLOAT)
         self.results = {id_: tuple(values[id_].dims or ()) for id_ in floats}
-        self._keys = {_name(id_): leaf_key(value) for id_, value in leaves.items()}  # two values may share a handle
+        self._keys = fed_keys(leaves)
         self._session = plain_session(graph_model(graph, list(leaves), list(self.results)))
 
     def run(self, feeds: Mapping[str, Floats], factors: Mapping[int, Floats] | None = None) -> list[Floats]:
@@ -222,20 +226,35 @@ class _Initializers:
 
 
 def graph_model(graph: Graph, leaves: Sequence[int], results: Sequence[int] = ()) -> onnx.ModelProto:
-    """Returns the graph as a model whose inputs are `leaves` and the factors of `results`.
+    """Returns the graph as a model whose inputs are `leaves`, without absent ones, and the factors of `results`.
 
     Values have the names v0, v1, … by id.
     """
     values, initializers, opset = graph.values(), _Initializers(), _opset(graph)
     nodes = [proto for node in graph.nodes() for proto in _protos(node, values, opset, initializers)]
     nodes = [proto for node in nodes for proto in (node, *_scalings(node, results))]
-    inputs, outputs = ([_declaration(id_, values[id_]) for id_ in ids] for ids in (leaves, graph.outputs))
+    for id_ in leaves:
+        if is_absent(values[id_]):
+            dtype = helper.tensor_dtype_to_np_dtype(values[id_].dtype)
+            initializers.tensors.append(numpy_helper.from_array(np.zeros(values[id_].dims or (), dtype), _name(id_)))
+    fed = [id_ for id_ in leaves if not is_absent(values[id_])]
+    inputs, outputs = ([_declaration(id_, values[id_]) for id_ in ids] for ids in (fed, graph.outputs))
     # The shape is left open: the scalar 1, or a factor for each element.
     factors = [helper.make_tensor_value_info(_factor(id_), TensorProto.FLOAT, None) for id_ in results]
     proto = helper.make_graph(nodes, "instance", [*inputs, *factors], outputs, initializers.tensors)
     domains = sorted({node.domain for node in graph.nodes() if node.domain})
     opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
     return helper.make_model(proto, opset_imports=opsets, ir_version=IR_VERSION)
+
+
+def is_absent(value: Value) -> bool:
+    """Returns whether a tensor is empty: it stands for an operand that an operator does without, as in Resize."""
+    return 0 in (value.dims or ())
+
+
+def fed_keys(leaves: Mapping[int, Value]) -> dict[str, str]:
+    """Returns the keys of the leaves that `graph_model` makes inputs, by the names of these."""
+    return {_name(id_): leaf_key(value) for id_, value in leaves.items() if not is_absent(value)}
 
 
 def _opset(graph: Graph) -> int:

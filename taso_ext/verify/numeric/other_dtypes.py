@@ -19,15 +19,17 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from taso_ext._core import Graph, Value
 from taso_ext.onnx_io.weights.content import NONZERO, known, materialise
-from taso_ext.verify.exact.evaluation import element_count, leaf_key, leaves_of
+from taso_ext.verify.exact.evaluation import element_count, leaf_domains, leaf_key, leaves_of
+from taso_ext.verify.exact.linear import WindowGeometry
 from taso_ext.verify.numeric.float_cases import SMALL, Facts, without_zeros
-from taso_ext.verify.numeric.float_session import POINTWISE, graph_model
+from taso_ext.verify.numeric.float_session import POINTWISE, fed_keys, graph_model
+from taso_ext.verify.valued_operands import draw_valued
 
 Array = npt.NDArray[np.generic]
 
@@ -66,6 +68,37 @@ class GlobalMaxPool(OpRun):
 
     def _run(self, x: Array) -> tuple[Array]:
         return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
+
+
+class MaxPool(OpRun):
+    """The operator with one result, because that of onnx.reference gives wrong shapes in ceil mode."""
+
+    op_domain = ""
+
+    def _run(
+        self,
+        x: Array,
+        auto_pad: str | None = None,
+        ceil_mode: int | None = None,
+        dilations: list[int] | None = None,
+        kernel_shape: list[int] | None = None,
+        pads: list[int] | None = None,
+        storage_order: int | None = None,
+        strides: list[int] | None = None,
+    ) -> tuple[Array]:
+        spatial = x.ndim - 2
+        kernel, ones = kernel_shape or [], [1] * spatial
+        steps, spread, around = strides or ones, dilations or ones, pads or [0] * 2 * spatial
+        outputs = []
+        for axis, (size, step, dilation) in enumerate(zip(kernel, steps, spread, strict=True)):
+            before, after = around[axis], around[axis + spatial]
+            room = x.shape[2 + axis] + before + after - (size - 1) * dilation - 1
+            begins_inside = (room // step + 1) * step < x.shape[2 + axis] + before
+            outputs.append(room // step + 1 + bool(ceil_mode and room % step and begins_inside))
+        geometry = WindowGeometry(kernel, steps, spread, around, outputs)
+        least = np.asarray(-np.inf if x.dtype.kind not in "iu" else np.iinfo(x.dtype).min, x.dtype)[()]
+        windows = geometry.gather(geometry.pad(x, least), least)
+        return (windows.max(axis=tuple(range(-spatial, 0))),)
 
 
 class Softsign(OpRun):
@@ -122,17 +155,18 @@ class _Evaluator:
 
     def __init__(self, graph: Graph, widened: str | None = None) -> None:
         leaves = leaves_of(graph)
-        self._keys = {f"v{id_}": leaf_key(value) for id_, value in leaves.items()}
+        self._keys = fed_keys(leaves)
         self._widens = widened is not None
+        self.domains = leaf_domains(graph)
         model = graph_model(graph, list(leaves))
         if widened is not None:
             _widen(model, DTYPES.get(widened, TensorProto.FLOAT))
-        self._evaluator = ReferenceEvaluator(model, new_ops=[GlobalMaxPool, Softsign])
+        self._evaluator = ReferenceEvaluator(model, new_ops=[GlobalMaxPool, MaxPool, Softsign])
 
     def __call__(self, feeds: Mapping[str, Array]) -> list[Array]:
         given = {name: feeds[key] for name, key in self._keys.items()}
         if self._widens:
-            given = {name: t if t.dtype == np.bool_ else t.astype(np.float64) for name, t in given.items()}
+            given = {name: t if t.dtype.kind in "iub" else t.astype(np.float64) for name, t in given.items()}
         return [np.asarray(each) for each in self._evaluator.run(None, given)]
 
 
@@ -170,11 +204,17 @@ def _cases(
         if value.content == NONZERO or (value.handle is not None and variables[id_] in facts.nonzero)
     }
 
+    domains = leaf_domains(graphs[0])
+
     def cast(drawn: Mapping[str, npt.NDArray[np.float64]]) -> dict[str, Array]:
         feeds = {}
         for key, leaf in leaves.items():
             content = known(leaf.content)
             dims = tuple(leaf.dims or ())
+            if key in domains:
+                valued = draw_valued(leaf, domains[key], generator)
+                feeds[key] = valued.astype(helper.tensor_dtype_to_np_dtype(leaf.dtype))
+                continue
             tensor = drawn[key] if content is None else materialise(content, dims)
             typed: Array = np.asarray(tensor) > 0 if leaf.dtype == TensorProto.BOOL else tensor.astype(_NUMPY[dtype])
             feeds[key] = without_zeros(typed) if key in nonzero else typed
@@ -210,7 +250,7 @@ def _cases(
     if halves:
         extremes |= {"beyond half": 2 * _HALF_LIMIT, "below half": 4e-8, "tie of half": _HALF_TIE}
     for key, leaf in leaves.items():
-        if known(leaf.content) is not None:
+        if known(leaf.content) is not None or key in domains:
             continue
         for label, extreme in extremes.items():
             if label == "largest" and (leaf.handle is not None or not (pointwise or dtype == "float16")):
@@ -229,7 +269,7 @@ def _cases(
 
 
 def _perturbed(tensor: Array, error: float, generator: np.random.Generator) -> Array:
-    if tensor.dtype == np.bool_:
+    if tensor.dtype.kind in "iub":
         return tensor
     factors = (1 + error * generator.uniform(-1, 1, tensor.shape)).astype(tensor.dtype)
     return np.asarray(tensor * factors).astype(tensor.dtype)  # type: ignore[operator]
@@ -249,7 +289,10 @@ def _agree(
     numbers = [each.astype(np.float64) for each in expected]
     moved = [np.zeros(each.shape) for each in numbers]
     for _ in range(_PERTURBATIONS):
-        perturbed = {key: _perturbed(tensor, 4 * unit, generator) for key, tensor in feeds.items()}
+        perturbed = {
+            key: tensor if key in source.domains else _perturbed(tensor, 4 * unit, generator)
+            for key, tensor in feeds.items()
+        }
         distances = [np.abs(a - b.astype(np.float64)) for a, b in zip(numbers, source(perturbed), strict=True)]
         moved = [np.maximum(m, np.nan_to_num(d, nan=np.inf)) for m, d in zip(moved, distances, strict=True)]
     if truth is not None:  # the target may be as far from the truth as the source is
