@@ -75,6 +75,10 @@ class Ground(Protocol):
         """The cost models under which searches propose graphs."""
 
     @property
+    def given(self) -> Sequence[Actions]:
+        """Plans from elsewhere, whose graphs race first."""
+
+    @property
     def bills(self) -> Mapping[str, str | None]:
         """The names of the kernels of graphs, by graph, as far as they were found out."""
 
@@ -136,6 +140,7 @@ class Ascent:
         Raises:
           UnavailableError, ClockError: see `ClimbController.train`.
         """
+        self._race(Move(actions, from_start=True) for actions in self._ground.given)
         self._race(self._sorted(Move(actions, from_start=True) for actions in self._proposals()))
         while (cause := self._limit_reached()) is None:
             before = self.best

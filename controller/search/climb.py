@@ -26,7 +26,7 @@ import numpy as np
 from controller.interface import ProgressCallback
 from controller.search.ascent import RULE, SEARCH_SHARE, TOGETHER, Ascent, Best
 from controller.search.journal import Journal
-from controller.search.portfolio import Candidate, rooflines
+from controller.search.portfolio import Actions, Candidate, rooflines
 from controller.search.replayed import Found, Search, SearchLimits, StopReason
 from environment.costs.limits import Recent
 from environment.costs.measured.ort_kernels import lower
@@ -69,6 +69,7 @@ class ClimbController(Search):
         is_asked_to_end: Callable[[], bool] = lambda: False,
         *,
         guides: Sequence[CostModel] | None = None,
+        given: Sequence[Actions] = (),
         journal: Path | None = None,
         on_faster: Callable[[Best], object] = lambda best: None,
         now: Callable[[], float] = time.monotonic,
@@ -82,6 +83,7 @@ class ClimbController(Search):
           is_asked_to_end: returns whether the climb is to end with the best graph so far; asked between samples.
           guides: the cost models under which searches propose graphs, beside the environment's own. The first one
             predicts which graphs are timed first. None means all rooflines.
+          given: plans from elsewhere; their graphs race first.
           journal: the file of the journal; None keeps it in memory.
           on_faster: called with every graph that the climb moves to.
           now: returns wall-clock seconds.
@@ -89,6 +91,7 @@ class ClimbController(Search):
         super().__init__(limits or SearchLimits(seconds=SECONDS))
         self._runtime, self._feeds, self.is_asked_to_end = runtime or OnnxRuntime(), feeds, is_asked_to_end
         self.guides: Sequence[CostModel] = list(guides) if guides is not None else rooflines(self._runtime.device)
+        self.given: Sequence[Actions] = [tuple(plan) for plan in given]
         self._journal_path, self._on_faster, self._now = journal, on_faster, now
         self._model: OnnxModel | None = None
         self._rules: RuleSet | None = None

@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 FORMAT = 1
+FILE = "climb.jsonl"
+"""The name of a journal among the checkpoints of a run."""
 Actions = tuple[tuple[int, int], ...]
 _FIELDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
     "begun": {"format": int, "graph": str, "rules": str, "runtime": str},
@@ -142,6 +144,16 @@ def read(path: Path) -> list[dict[str, Any]]:
     if whole < len(content):
         os.truncate(path, whole)
     return [_line(number, text) for number, text in enumerate(content[:whole].splitlines(), 1)]
+
+
+def moves(path: Path) -> list[tuple[float, int, float]]:
+    """Returns the moves of a climb: seconds, graphs timed until then, ratio to the start; none without a journal.
+
+    Raises:
+      JournalError: a line is damaged.
+    """
+    lines = read(path) if path.is_file() else []
+    return [(line["elapsed_s"], line["timed"], line["ratio"]) for line in lines if line["kind"] == "best"]
 
 
 def _line(number: int, text: bytes) -> dict[str, Any]:

@@ -149,6 +149,8 @@ class SearchConfig:
         its gain unsure are timed again, and with the new prices the next search may find another graph. The searches
         share the limit of time.
       retiming_seconds: limit of time for timing kernels again, in each round; 0: they are not timed again.
+      climb_seconds: limit of time of a climb by the clock behind another controller, if the clock chooses. It begins
+        with the cheapest graphs that the run has found and looks around the fastest one. 0: these graphs alone race.
       memory_mb: limit of the memory of the search, in MB.
       threads: number of threads of the search; the result does not depend on it.
     """
@@ -161,6 +163,7 @@ class SearchConfig:
     seconds: float = 0.0
     rounds: int = 3
     retiming_seconds: float = 30.0
+    climb_seconds: float = 0.0
     memory_mb: int = 512
     threads: int = 1
 
@@ -172,6 +175,7 @@ class SearchConfig:
         _require("seconds", self.seconds, 0)
         _require("rounds", self.rounds, 1, 100)
         _require("retiming_seconds", self.retiming_seconds, 0)
+        _require("climb_seconds", self.climb_seconds, 0)
         _require("memory_mb", self.memory_mb, 16, 2**20)
         _require("threads", self.threads, 1, 256)
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from controller.interface import Controller, factory, make
 from controller.records import EpisodeRecord
 from controller.search.ascent import Best
 from controller.search.climb import SECONDS
-from controller.search.journal import JournalError, read
+from controller.search.journal import FILE, JournalError, read
 from controller.search.replayed import SHORTEST_S, Actions, Search, SearchLimits
 from environment.costs.measured.cost_model import Measured
 from environment.costs.measured.retiming import difference, retime
@@ -29,8 +28,6 @@ from experiments.runs.run import Run, in_round, of_round
 from experiments.runs.signals import finishing
 
 RETIME = "retime"
-JOURNAL = "climb.jsonl"
-"""Name of the checkpoint that is the journal of a climb."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,14 +38,12 @@ class TrainingFacts:
       num_collected: number of episodes played in the real environment before the evaluation.
       accuracy: accuracy of the last world model on held-out episodes, a row for each number of steps.
       stop_reason: why a search stopped; empty if there was no search.
-      timed: number of whole graphs that a climb has timed.
       rounds: a row for each round, including round 0 before any recollection; see `Learning.round_row`.
     """
 
     num_collected: int = 0
     accuracy: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     stop_reason: str = ""
-    timed: int = 0
     rounds: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
 
@@ -91,31 +86,59 @@ def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
 
 
 def _climbed(run: Run, loaded: Loaded) -> Prepared:
-    """Runs a search by the clock, which the first Ctrl-C ends with the best graph so far."""
-    journal = run.directory.checkpoint(JOURNAL)
+    climb = climbed(run, loaded, run.config.search.seconds, STAGE, "controller")
+    return Prepared(climb, facts=TrainingFacts(stop_reason=str(climb.stop_reason or "")))
+
+
+def climbed(
+    run: Run,
+    loaded: Loaded,
+    seconds: float,
+    stage: str,
+    checkpoint: str,
+    given: Sequence[Sequence[tuple[int, int]]] = (),
+) -> Search:
+    """Runs a search by the clock, or resumes it; the first Ctrl-C ends it with the best graph so far.
+
+    Args:
+      seconds: limit of time.
+      stage, checkpoint: names of its stage and of the file of its result.
+      given: plans whose graphs race first.
+    """
+    journal = run.directory.checkpoint(FILE)
 
     def note(best: Best) -> None:
         since = f"after {format_duration(best.elapsed_s)} and {best.timed} timed graphs"
         run.progress.note(f"Faster: {best.ratio:.3f} of the model's time {since}.")
 
     with finishing() as is_asked_to_end:
-        settings = {"is_asked_to_end": is_asked_to_end, "journal": journal, "on_faster": note}
-        climb = new_controller(run.config, loaded, run.config.search.seconds, **settings)
+        settings = {"is_asked_to_end": is_asked_to_end, "journal": journal, "on_faster": note, "given": given}
+        climb = new_controller(dataclasses.replace(run.config, controller="climb"), loaded, seconds, **settings)
         assert isinstance(climb, Search)
-        loaded.env.reset(seed=run.seed(STAGE))
+        loaded.env.reset(seed=run.seed(stage))
         try:
-            train(run, climb, lambda: loaded.env, climb.total)
+            train(run, climb, lambda: loaded.env, climb.total, base_stage=stage, checkpoint=checkpoint)
         except JournalError as error:
             raise DamagedRun(journal, str(error)) from error
-    return Prepared(climb, facts=TrainingFacts(stop_reason=str(climb.stop_reason or ""), timed=_timed(journal)))
+    return climb
 
 
-def _timed(journal: Path) -> int:
-    """Returns the number of graphs that a climb has timed, by its journal."""
+def journal_of(run: Run) -> list[dict[str, Any]]:
+    """Returns the lines of the journal of the run's climb; none if there was no climb.
+
+    Raises:
+      DamagedRun: it cannot be read.
+    """
+    journal = run.directory.checkpoint(FILE)
     try:
-        return sum(line["kind"] == "timed" for line in read(journal)) if journal.is_file() else 0
+        return list(read(journal)) if journal.is_file() else []
     except JournalError as error:
         raise DamagedRun(journal, str(error)) from error
+
+
+def num_timed(run: Run) -> int:
+    """Returns the number of graphs that the run's climb has timed."""
+    return sum(line["kind"] == "timed" for line in journal_of(run))
 
 
 def _searched(run: Run, loaded: Loaded) -> Prepared:

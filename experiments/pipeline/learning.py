@@ -250,6 +250,8 @@ def train(
     checkpoint_every: int | None = None,
     before_checkpoint: Callable[[], None] = lambda: None,
     number: int = 0,
+    base_stage: str = STAGE,
+    checkpoint: str = "controller",
 ) -> None:
     """Trains a controller, continuing from its last checkpoint.
 
@@ -261,11 +263,12 @@ def train(
       checkpoint_every: number of units between checkpoints; None for a controller that cannot continue half-way.
       before_checkpoint: saves whatever else must survive an interruption; it may include work that is then repeated.
       number: number of the round.
+      base_stage, checkpoint: names of the stage and of the checkpoint in the first round.
     """
-    stage = of_round(STAGE, number)
+    stage = of_round(base_stage, number)
     if type(controller).train is Controller.train:  # it plays as it is
         return
-    path = run.directory.checkpoint(of_round("controller", number))
+    path = run.directory.checkpoint(of_round(checkpoint, number))
     if path.is_file():
         controller.load(path)
     if run.directory.finished(stage):

@@ -15,7 +15,7 @@ from experiments.config.run import RunConfig
 from experiments.config.tree import as_mapping
 from experiments.errors import UserError
 from experiments.pipeline.bodies import with_bodies
-from experiments.pipeline.controller import TrainingFacts, is_clocked
+from experiments.pipeline.controller import TrainingFacts, is_clocked, num_timed
 from experiments.pipeline.evaluate import train_and_evaluate
 from experiments.pipeline.export import Exported, export_verified, why_unverifiable
 from experiments.pipeline.learning import STAGE, Learning, train_for_real
@@ -46,6 +46,7 @@ SOURCES = {
     "deterministic": "(b) controller, deterministic episode",
     "sampled": "(c) controller, sampled episodes",
     "random": "(d) random, as many episodes as (b) and (c)",
+    "climb": "(e) a climb by the clock from the best of (a) to (d)",
 }
 """The report's name for each kind of `EpisodeRecord`."""
 
@@ -212,7 +213,7 @@ def assemble_result(
         symbolic_notes=list(exported.symbolic_notes),
         found_by=SOURCES[best.kind],
         stop_reason=training.stop_reason,
-        timed=training.timed,
+        timed=num_timed(run),
         candidates=loaded.num_candidates,
         accuracy=training.accuracy,
         rounds=training.rounds,

@@ -11,18 +11,20 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from controller.evaluation import Evaluation
+from controller.evaluation import Evaluation, play_episode
 from controller.records import EpisodeRecord, is_improvement
 from environment.measurement import racing
 from environment.measurement.racing import Outcome, Rule
 from environment.measurement.timing import Variant
+from environment.statistics.intervals import Estimate
 from environment.statistics.sequential import Verdict
+from experiments.pipeline.controller import climbed, journal_of
 from experiments.pipeline.load import Loaded
 from experiments.pipeline.measure import feeds_of, runtime_of
 from experiments.runs.result import NOISE, MeasuredRatio
 from experiments.runs.run import Run
 
-STAGE = "select"
+STAGE, CLIMB = "select", "climb"
 CHECKPOINT = "checkpoints/selected.json"
 MOST = 6
 """Largest number of graphs that are measured."""
@@ -48,8 +50,8 @@ class Selected:
 def select(run: Run, loaded: Loaded, evaluation: Evaluation, records: Iterable[EpisodeRecord]) -> Selected:
     """Returns the graph to export.
 
-    It is the cheapest one. If the clock chooses, it is the fastest that the clock confirms, or else the model. If the
-    clock has already chosen for the controller, it is that graph.
+    It is the cheapest one. If the clock chooses, it is the fastest that the clock confirms, or what a climb makes of
+    it, or else the model. If the clock has already chosen for the controller, it is that graph.
     """
     best = evaluation.best
     if evaluation.deterministic.chosen is not None:
@@ -59,6 +61,8 @@ def select(run: Run, loaded: Loaded, evaluation: Evaluation, records: Iterable[E
     if not loaded.clock_chooses:
         return Selected(best, loaded.caveat)
     offered = list(_cheapest(loaded, [best, *records]))
+    if run.config.search.climb_seconds:
+        return _climbed_from(run, loaded, evaluation, offered)
     if not run.directory.finished(STAGE):
         with run.stage(STAGE, "measure the cheapest graphs", len(offered)) as bar:
             found: list[Outcome] = []
@@ -68,6 +72,33 @@ def select(run: Run, loaded: Loaded, evaluation: Evaluation, records: Iterable[E
             made = [{"value": each.ratio.value, "faster": each.verdict is Verdict.FASTER} for each in found]
             run.directory.write_json(CHECKPOINT, made)
     return run.directory.stored(CHECKPOINT, lambda raced: _chosen(offered, raced))
+
+
+def _climbed_from(run: Run, loaded: Loaded, evaluation: Evaluation, offered: Sequence[EpisodeRecord]) -> Selected:
+    """Returns what a climb by the clock makes of the cheapest graphs; the controller's own best graph races first."""
+    own = evaluation.controller_best
+    given = list(dict.fromkeys(record.best_actions for record in (own, *offered) if record.best_actions))
+    climb = climbed(run, loaded, run.config.search.climb_seconds, CLIMB, CLIMB, given)
+    name = f"checkpoints/{CLIMB}-episode.json"
+    if run.directory.read_json(name) is None:
+        record = play_episode(loaded.env, climb, seed=run.seed(CLIMB), deterministic=True, kind=CLIMB)
+        run.directory.write_json(name, record.to_json())
+    found = run.directory.stored(name, EpisodeRecord.from_json)
+    same = [record.until(record.best_step) for record in (own, *offered) if record.best_actions == found.best_actions]
+    return Selected(same[0] if same else found, _own_find(run, loaded, own))
+
+
+def _own_find(run: Run, loaded: Loaded, own: EpisodeRecord) -> str:
+    """Returns what the clock says of the best graph that the controller has found itself, in a sentence."""
+    name = run.config.controller
+    if not own.best_actions:
+        return f"By itself, {name} found no graph that costs less."
+    graph = loaded.env.replay(own.best_actions).hash
+    for line in journal_of(run):
+        if line["kind"] == "timed" and line["graph"] == graph:
+            ratio = Estimate(line["ratio"], line["low"], line["high"])
+            return f"By itself, {name} found a graph that takes {ratio} of the model's time."
+    return f"The time was up before the graph was timed that {name} found by itself."
 
 
 def confirmed(selected: Selected, measured: MeasuredRatio | None) -> Selected:

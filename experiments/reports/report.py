@@ -10,6 +10,7 @@ import numpy as np
 
 from controller.evaluation import Evaluation
 from controller.records import EpisodeRecord
+from controller.search.journal import FILE, moves
 from experiments.reports import plots
 from experiments.reports.summary import (
     ACCURACY_COLUMNS,
@@ -62,6 +63,10 @@ def draw_plots(run_directory: Path, result: Result, evaluation: Evaluation, expo
         picture("Best graph of each source", "improvements"),
         {source: percent / 100 for source, percent in result.improvements.items()},
     )
+    if climb := moves(run_directory / "checkpoints" / FILE):
+        gains = [(0.0, 0.0), *((seconds, 100 * (1 - ratio)) for seconds, _, ratio in climb)]
+        title, labels = "Gain by the clock", ("seconds of the climb", "% of the model's time")
+        plots.plot_steps(picture(title, "clock"), title, {"best graph so far": gains}, *labels)
     stages = stages_of_losses(result.last_round)
     losses = {title: loss_curves(metrics.read(stage)) for stage, title in stages.items()}
     if any(losses.values()):

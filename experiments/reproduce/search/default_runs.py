@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from controller.search.journal import Actions, as_actions, read
+from controller.search.journal import FILE, Actions, as_actions, moves
 from environment import zoo
 from environment.costs.prices.settings import setting_of
 from environment.inputs import TIMED_ON
@@ -35,7 +35,6 @@ from experiments.config.tree import as_mapping
 from experiments.errors import UserError
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path
-from experiments.pipeline.controller import JOURNAL
 from experiments.pipeline.load import find_model
 from experiments.pipeline.measure import floor_of, runtime_of
 from experiments.pipeline.optimise import optimise
@@ -159,7 +158,7 @@ def finished_run(run: DefaultRun, progress: ProgressDisplay) -> Record:
             "minutes": sum(result.stage_seconds.values()) / 60,
             "choice": result.selection,
             "rules": result.rules_applied,
-            "curve": curve_of(directory / "checkpoints" / JOURNAL),
+            "curve": moves(directory / "checkpoints" / FILE),
         }
 
     path = run.output
@@ -180,12 +179,6 @@ def _figures(found: Timing) -> tuple[float | str, ...]:
     ratio, (result,) = found.ratio, found.candidates
     verdict = verdict_of(result.ratios, floor_of(control.ratio))
     return found.reference.ms.value, ratio.value, ratio.low, ratio.high, control.ratio.value, str(verdict)
-
-
-def curve_of(journal: Path) -> list[tuple[float, int, float]]:
-    """Returns the moves of a climb, by its journal: seconds, graphs timed until then, ratio to the start."""
-    lines = read(journal) if journal.is_file() else []
-    return [(line["elapsed_s"], line["timed"], line["ratio"]) for line in lines if line["kind"] == "best"]
 
 
 def ratio_of(record: Record) -> float:
