@@ -97,9 +97,9 @@ class MaxPool(OpRun):
             begins_inside = (room // step + 1) * step < x.shape[2 + axis] + before
             outputs.append(room // step + 1 + bool(ceil_mode and room % step and begins_inside))
         geometry = WindowGeometry(kernel, steps, spread, around, outputs)
-        least: Any = np.asarray(-np.inf if x.dtype.kind not in "iu" else np.iinfo(x.dtype.name).min, x.dtype)[()]
-        windows = geometry.gather(geometry.pad(x, least), least)
-        return (windows.max(axis=tuple(range(-spatial, 0))),)
+        least: Any = np.asarray(-np.inf if x.dtype.kind not in "iu" else np.iinfo(str(x.dtype)).min, x.dtype)[()]
+        windows: npt.NDArray[Any] = geometry.gather(geometry.pad(x, least), least)
+        return (np.asarray(windows.max(axis=tuple(range(-spatial, 0)))),)
 
 
 class Softsign(OpRun):
