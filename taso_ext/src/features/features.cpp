@@ -118,20 +118,21 @@ void put_candidate_features(const State& state, const CandidateColumns& columns,
   };
   const std::size_t places = rows.size() / width - 1;
   std::size_t used = 0;
-  const auto next_row = [&](std::int32_t rule) {
+  const auto next_row = [&](std::int32_t rule, bool everywhere) {
     float* row = rows.data() + ++used * width;
     put_rule(row, static_cast<std::size_t>(rule));
-    return row + columns.rule_columns(state);
+    row += columns.rule_columns(state);
+    if (everywhere) row[0] = 1.0F;
+    return row + (columns.everywhere ? 1 : 0);
   };
   if (columns.everywhere) {
     std::vector<Candidate> candidates;
     if (columns.costs) candidates = everywhere_candidates(state);
     else for (const std::int32_t rule : rules_everywhere(state)) candidates.push_back({rule});
     for (std::size_t k = 0; k < candidates.size() && used < places; ++k) {
-      float* row = next_row(candidates[k].rule);
+      float* row = next_row(candidates[k].rule, true);
       put_work(row, nodes_of_rule(state, candidates[k].rule));
       if (columns.costs) put_change(row, candidates[k]);
-      row[columns.costs ? 5 : 4] = 1.0F;
     }
   }
   std::int32_t runtime_nodes = 0;
@@ -140,7 +141,7 @@ void put_candidate_features(const State& state, const CandidateColumns& columns,
   for (std::size_t k = 0; k < state.matches().size() && used < places; ++k) {
     const Match& match = state.matches()[k];
     const auto nodes = state.nodes(match);
-    float* row = next_row(match.rule);
+    float* row = next_row(match.rule, false);
     row[0] = static_cast<float>(match.location + 1) / static_cast<float>(state.game().locations());
     row[1] = static_cast<float>(positions[nodes[match.recipe->root]] + 1) / static_cast<float>(runtime_nodes);
     put_work(row, nodes);

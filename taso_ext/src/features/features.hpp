@@ -25,11 +25,11 @@ struct Features {
 [[nodiscard]] Features graph_features(const State& state);
 
 // The columns of a rewrite. First comes its rule: either a column for each rule and one for NO-OP, of which one is 1,
-// or the single column (rule + 1) / (rules + 1). Then come (location + 1) / locations, which distinguishes rewrites
+// or the single column (rule + 1) / (rules + 1). If `everywhere` is true, a column follows that is 1 for a rule that is
+// carried out everywhere. Then come (location + 1) / locations, which distinguishes rewrites
 // that are alike in all other columns; the place of the root in topological order, in (0, 1]; the log FLOPs and log
-// bytes of the matched nodes; if `costs` is true, the change of the cost in percent: 100 ln(after / before); and if
-// `everywhere` is true, 1 for a rule that is carried out everywhere. Location and place of that are 0, and its work is
-// that of the nodes of all matches.
+// bytes of the matched nodes; and, if `costs` is true, the change of the cost in percent: 100 ln(after / before). Of
+// a rule that is carried out everywhere, location and place are 0, and the nodes are those of all matches.
 struct CandidateColumns {
   bool one_hot_rules = true;
   bool costs = false;
