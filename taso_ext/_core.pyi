@@ -353,6 +353,7 @@ def search_greedy(
 def search_beam(
     state: State,
     width: int = 16,
+    everywhere: bool = False,
     budget: int = 1000,
     *,
     seconds: float = 0.0,
@@ -360,7 +361,12 @@ def search_beam(
     threads: int = 1,
     progress: Progress | None = None,
 ) -> SearchResult:
-    """Level by level, the `width` cheapest new graphs of each."""
+    """Level by level, the `width` cheapest new graphs of each.
+
+    Args:
+      everywhere: whether a rule that is carried out everywhere (`State.step_everywhere`) is one of the moves. It is
+        carried out to learn its price. `SearchResult.actions` holds the single rewrites.
+    """
 
 def search_restarts(
     state: State,

@@ -276,12 +276,10 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         rules, locations, costs_ms = self.state.candidates()
         if not self.everywhere:
             return rules, locations, costs_ms
-        more = self.state.everywhere_candidates()
-        rules, locations, costs_ms = (
-            np.concatenate(pair) for pair in zip((rules, locations, costs_ms), more, strict=True)
-        )
-        pairs, order = _in_order(np.stack([rules, locations], axis=1))
-        return pairs[:, 0], pairs[:, 1], costs_ms[order]
+        more_rules, more_locations, more_ms = self.state.everywhere_candidates()
+        columns = np.concatenate([rules, more_rules]), np.concatenate([locations, more_locations])
+        pairs, order = _in_order(np.stack(columns, axis=1))
+        return pairs[:, 0], pairs[:, 1], np.concatenate([costs_ms, more_ms])[order]
 
     def replay(self, actions: Sequence[Sequence[int]]) -> Graph:
         """Returns the graph to which a list of (rule, location) leads from the start; the episode is not touched.

@@ -84,6 +84,11 @@ EverywhereStep step_everywhere(const State& start, std::int32_t rule) {
   return carry_out(start, rule, Pricing::kExact);
 }
 
+std::shared_ptr<const State> after_action(const State& state, std::int32_t rule, std::int32_t location) {
+  if (is_everywhere(state, location)) return step_everywhere(state, rule).state;
+  return std::make_shared<const State>(state.after(state.match(rule, location)));
+}
+
 std::vector<Candidate> everywhere_candidates(const State& start) {
   std::vector<Candidate> candidates;
   for (const std::int32_t rule : rules_everywhere(start)) {

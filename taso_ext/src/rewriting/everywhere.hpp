@@ -26,4 +26,9 @@ struct EverywhereStep {
 // graph that it leads to. If costs look around, this cost is predicted as those of single rewrites are.
 [[nodiscard]] std::vector<Candidate> everywhere_candidates(const State& start);
 
+// Returns whether a location stands for all matches of a rule.
+[[nodiscard]] inline bool is_everywhere(const State& state, std::int32_t location) { return location == state.game().locations(); }
+// Returns the state after a rewrite at one location or everywhere. Throws InvalidInput if it is not legal.
+[[nodiscard]] std::shared_ptr<const State> after_action(const State& state, std::int32_t rule, std::int32_t location);
+
 }  // namespace rlflow
