@@ -15,7 +15,7 @@ from environment import Candidates, GraphSubstitutionEnv, Padded, zoo
 from taso_ext import CostModel, RuleSet, State
 
 TINY = tuple(name for name in zoo.names() if name.endswith("-tiny"))
-M = 192  # no tiny graph has more rewrites
+M = 256  # no tiny graph has more rewrites
 
 
 def listed(env: GraphSubstitutionEnv) -> np.ndarray:
