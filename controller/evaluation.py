@@ -167,7 +167,21 @@ def play_episode(
     if not controller.clocked:
         return record
     no_op = env.unwrapped.num_rules
-    return dataclasses.replace(record, chosen=sum(rule != no_op for rule, _ in record.actions))
+    rules = [record.actions[record.num_actions(step)][0] for step in range(record.num_steps)]
+    return dataclasses.replace(record, chosen=sum(rule != no_op for rule in rules))
+
+
+def replay_record(env: Any, record: EpisodeRecord) -> list[float]:
+    """Takes the single rewrites of a record one after another, and checks the cost after each step.
+
+    Returns:
+      See `replay`.
+    Raises:
+      ReplayError: as `replay`.
+    """
+    met = replay(env, record.actions)
+    _check_costs([met[record.num_actions(step)] for step in range(record.num_steps + 1)], record.costs_ms)
+    return met
 
 
 def replay(env: Any, actions: Sequence[tuple[int, int]], costs_ms: Sequence[float] | None = None) -> list[float]:
@@ -176,7 +190,8 @@ def replay(env: Any, actions: Sequence[tuple[int, int]], costs_ms: Sequence[floa
     Args:
       env: the real environment; `replay` resets it.
       actions: pairs (rule, location).
-      costs_ms: the costs of the log in ms, the initial graph's first; they are checked if given.
+      costs_ms: the costs of the log in ms, the initial graph's first; they are checked if given. For a record with
+        everywhere-actions use `replay_record`.
     Returns:
       The len(actions) + 1 real costs in ms, the initial graph's first.
     Raises:

@@ -23,7 +23,8 @@ class EpisodeRecord:
     Attributes:
       kind: who played and how: "deterministic", "sampled" or "random".
       seed: seed of the environment's reset and of the controller.
-      actions: T pairs (rule, location); rule R is NO-OP.
+      actions: pairs (rule, location), one for each step; rule R is NO-OP. A step by an everywhere-action instead has
+        all single rewrites that it carried out, so that an environment without everywhere-actions can replay them.
       rule_names: T names.
       rewards: T rewards of the environment.
       costs_ms: T + 1 costs, of which the first is the initial graph's.
@@ -35,6 +36,8 @@ class EpisodeRecord:
       graph_hash: hash of the start graph (`OnnxModel.graph.hash`).
       rules: fingerprint of the rule set (`RuleSet.fingerprint`), to which the numbers of `actions` belong.
       chosen: number of steps to the graph that the clock has chosen as the best one; None if the costs choose.
+      everywhere: T numbers of single rewrites that everywhere-actions carried out, 0 for all other steps; empty if
+        there was no everywhere-action.
 
     `graph_hash` and `rules` say where the actions can be replayed; they are empty in records of older versions.
     """
@@ -52,19 +55,66 @@ class EpisodeRecord:
     graph_hash: str = ""
     rules: str = ""
     chosen: int | None = None
+    everywhere: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        steps = len(self.actions)
-        if not len(self.rule_names) == len(self.rewards) == len(self.costs_ms) - 1 == steps:
+        steps = self.num_steps
+        if not len(self.rewards) == len(self.costs_ms) - 1 == steps:
             raise ValueError(
-                f"An episode of {steps} actions has {steps} rule names and rewards and {steps + 1} costs; got "
-                f"{len(self.rule_names)}, {len(self.rewards)} and {len(self.costs_ms)}."
+                f"An episode of {steps} steps has {steps} rule names and rewards and {steps + 1} costs; got "
+                f"{steps}, {len(self.rewards)} and {len(self.costs_ms)}."
+            )
+        if len(self.everywhere) not in (0, steps) or self.num_actions(steps) != len(self.actions):
+            raise ValueError(
+                f"An episode of {steps} steps has {steps} actions, and those that everywhere-actions carried out "
+                f"({list(self.everywhere)}); got {len(self.actions)}."
             )
         if len(self.cost_noise) not in (0, steps + 1) or len(self.reward_noise) not in (0, steps):
             raise ValueError(
                 f"The noise of {steps} rewards and {steps + 1} costs has as many figures, or none; got "
                 f"{len(self.reward_noise)} and {len(self.cost_noise)}."
             )
+
+    @property
+    def num_steps(self) -> int:
+        """T, the number of steps."""
+        return len(self.rule_names)
+
+    @property
+    def _sizes(self) -> list[int]:
+        """The number of actions of each step."""
+        return [max(1, count) for count in self.everywhere] or [1] * self.num_steps
+
+    def num_actions(self, step: int) -> int:
+        """Returns the number of actions of the first `step` steps."""
+        return sum(self._sizes[:step])
+
+    @property
+    def action_steps(self) -> tuple[int, ...]:
+        """The step of each action, from 0."""
+        return tuple(step for step, size in enumerate(self._sizes) for _ in range(size))
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """The rule name of each action."""
+        return tuple(self.rule_names[step] for step in self.action_steps)
+
+    def played(self, everywhere: int | None) -> tuple[tuple[int, int], ...]:
+        """Returns the T actions (rule, location) as they were played.
+
+        Args:
+          everywhere: the location of everywhere-actions, L; it is not used if there were none.
+        Raises:
+          ValueError: there were some, but no location is given.
+        """
+        if any(self.everywhere) and everywhere is None:
+            raise ValueError("The episode holds everywhere-actions, but the environment has none.")
+        firsts = [self.actions[self.num_actions(step)] for step in range(self.num_steps)]
+        counts = self.everywhere or (0,) * self.num_steps
+        return tuple(
+            (rule, everywhere if count and everywhere is not None else location)
+            for (rule, location), count in zip(firsts, counts, strict=True)
+        )
 
     @property
     def best_step(self) -> int:
@@ -85,7 +135,7 @@ class EpisodeRecord:
     @property
     def best_actions(self) -> tuple[tuple[int, int], ...]:
         """The prefix of `actions` that leads to the best graph."""
-        return self.actions[: self.best_step]
+        return self.actions[: self.num_actions(self.best_step)]
 
     @property
     def improvement(self) -> float:
@@ -105,13 +155,14 @@ class EpisodeRecord:
         """Returns the record of the first `step` steps."""
         return dataclasses.replace(
             self,
-            actions=self.actions[:step],
+            actions=self.actions[: self.num_actions(step)],
             rule_names=self.rule_names[:step],
             rewards=self.rewards[:step],
             costs_ms=self.costs_ms[: step + 1],
             cost_noise=self.cost_noise[: step + 1],
             reward_noise=self.reward_noise[:step],
             chosen=None if self.chosen is None else min(self.chosen, step),
+            everywhere=self.everywhere[:step],
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -142,10 +193,11 @@ class EpisodeRecord:
             graph_hash=fields.get("graph_hash", ""),
             rules=fields.get("rules", ""),
             chosen=fields.get("chosen"),
+            everywhere=tuple(fields.get("everywhere", ())),
         )
 
 
-_NEWER = {"cost_noise", "reward_noise", "graph_hash", "rules", "chosen"}
+_NEWER = {"cost_noise", "reward_noise", "graph_hash", "rules", "chosen", "everywhere"}
 """Fields that records of older versions do not have."""
 
 
@@ -174,6 +226,7 @@ class EpisodeLog:
         self._cost_noise = [float(info.get("cost_noise", 0.0))]
         self._reward_noise: list[float] = []
         self._actions: list[tuple[int, int]] = []
+        self._everywhere: list[int] = []
         self._rule_names: list[str] = []
         self._rewards: list[float] = []
         self._played_on = [str(info.get(key, "")) for key in ("graph_hash", "rules_fingerprint")]
@@ -184,9 +237,15 @@ class EpisodeLog:
         return self.terminated or self.truncated
 
     def add(self, action: Any, reward: float, terminated: bool, truncated: bool, info: Mapping[str, Any]) -> None:
-        """Adds one step; a view with actions of its own gives the real action as `info["action"]`."""
-        rule, location = info.get("action", action)
-        self._actions.append((int(rule), int(location)))
+        """Adds one step; a view with actions of its own gives the real action as `info["action"]`.
+
+        What an everywhere-action carried out stands in `info["rewrites"]`.
+        """
+        rule, location = (int(part) for part in info.get("action", action))
+        rewrites = tuple(info.get("rewrites", ())) or ((rule, location),)
+        is_everywhere = (rule, location) not in rewrites
+        self._everywhere.append(len(rewrites) if is_everywhere else 0)
+        self._actions += rewrites
         self._rule_names.append(str(info["rule_name"]))
         self._rewards.append(float(reward))
         self._costs_ms.append(float(info["cost_ms"]))
@@ -210,6 +269,7 @@ class EpisodeLog:
             reward_noise=tuple(self._reward_noise) if any(self._reward_noise) else (),
             graph_hash=graph_hash,
             rules=rules,
+            everywhere=tuple(self._everywhere) if any(self._everywhere) else (),
         )
 
 

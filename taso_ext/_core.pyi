@@ -221,6 +221,13 @@ class State:
     def is_legal(self, rule: int, location: int) -> bool: ...
     def step(self, rule: int, location: int) -> None:
         """Applies a rewrite. Raises ValueError when it is not legal here."""
+    def step_everywhere(self, rule: int) -> npt.NDArray[np.int32]:
+        """Carries out all matches that a rule has now, as one step; returns the locations of the single rewrites [n].
+
+        They are carried out in the order of their locations. Those whose operators are gone when their turn comes are
+        left out, and new ones are not followed. Single steps at the returned locations lead to the same state. Raises
+        ValueError if the rule has fewer than two matches.
+        """
     def undo(self) -> None:
         """Takes the last step back; the last 256 can be. Raises ValueError when there is none."""
     def rematched(self) -> State:
@@ -245,12 +252,19 @@ class State:
         """[C, 2], (rule, location) in ascending order."""
     def candidates(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.float64]]:
         """(rule [C], location [C], cost_ms [C]): the cost after each legal rewrite, priced by its delta."""
+    def everywhere_mask(self) -> npt.NDArray[np.bool_]:
+        """[R], rules with at least two legal locations, which `step_everywhere` can carry out."""
+    def everywhere_candidates(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.float64]]:
+        """(rule [E], location [E], cost_ms [E]): the cost after each rule of `everywhere_mask`; locations are L.
+
+        Each is carried out on a copy. A learned cost model predicts these costs as it does for single rewrites.
+        """
     def features(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         """(nodes [N, F], edges [E, D], links [E, 2]); columns in environment/substitution/features.py."""
     def candidate_features(
-        self, max_candidates: int, one_hot_rules: bool = True, costs: bool = False
+        self, max_candidates: int, one_hot_rules: bool = True, costs: bool = False, everywhere: bool = False
     ) -> npt.NDArray[np.float32]:
-        """[max_candidates + 1, F]: NO-OP, then the first of `legal_actions()`, then zeros.
+        """[max_candidates + 1, F]: NO-OP, the rules of `everywhere_mask` if asked for, `legal_actions()`, then zeros.
 
         Columns are those of `environment.substitution.wrappers.Candidates`. Raises ValueError when max_candidates is
         not in [1, 2^20].
@@ -339,6 +353,7 @@ def search_greedy(
 def search_beam(
     state: State,
     width: int = 16,
+    everywhere: bool = False,
     budget: int = 1000,
     *,
     seconds: float = 0.0,
@@ -346,7 +361,12 @@ def search_beam(
     threads: int = 1,
     progress: Progress | None = None,
 ) -> SearchResult:
-    """Level by level, the `width` cheapest new graphs of each."""
+    """Level by level, the `width` cheapest new graphs of each.
+
+    Args:
+      everywhere: whether a rule that is carried out everywhere (`State.step_everywhere`) is one of the moves. It is
+        carried out to learn its price. `SearchResult.actions` holds the single rewrites.
+    """
 
 def search_restarts(
     state: State,

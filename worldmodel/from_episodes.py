@@ -17,7 +17,7 @@ import tensorflow as tf
 from worldmodel.data.actions import ActionTable
 from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.dynamics.mdn_rnn import MdnRnn
-from worldmodel.dynamics.neighbourhood import neighbour_table, neighbourhood_rows
+from worldmodel.dynamics.neighbourhood import neighbour_table, rows_of_actions
 from worldmodel.dynamics.reward_table import (
     ActionRewards,
     mean_reward_per_rule,
@@ -34,6 +34,7 @@ from worldmodel.dynamics.start_graphs import (
 )
 from worldmodel.encoder.embedding import Embeddings
 from worldmodel.encoder.graph_encoder import GraphEncoder
+from worldmodel.errors import IncompatibleWorldModel
 from worldmodel.signature import Signature
 from worldmodel.world_model import WorldModel
 
@@ -131,8 +132,16 @@ def adapt(model: WorldModel, buffer: EpisodeBuffer) -> WorldModel:
     """Binds a model to a start graph that it was not trained on.
 
     It learns nothing. It reads only the start graph and the rewrites that were ever legal from the episodes.
+
+    Raises:
+      IncompatibleWorldModel: if the episodes have everywhere-actions, and those that the model learned from have none.
     """
     statistics, table, (start,) = model.statistics, buffer.action_table(), buffer.by_start()
+    if buffer.num_kinds > len(statistics.rule_mean):
+        raise IncompatibleWorldModel(
+            "the world model was trained without everywhere-actions, and these episodes have some: play without them "
+            "(environment.everywhere=false), or train a world model with them."
+        )
     raw = model.embeddings({start: buffer.graphs[start]})[start]
     centre = (raw + statistics.offset) * (model.encoder.config.categories == 0)
     # A rewrite saves much the same time wherever it is, and so a smaller share of a larger graph.
@@ -176,7 +185,7 @@ def _start_graph(
         centre=centre,
         embedding=model.embeddings({start: graph})[start],
         nodes=nodes_at_sites(table, model.embeddings.of_operators(graph), locations),
-        neighbours=Neighbours(neighbourhood_rows(slots)[table.rules], neighbour_table(slots, table)),
+        neighbours=Neighbours(rows_of_actions(slots, table), neighbour_table(slots, table)),
         rewards=rewards,
         first_site=first_rows[0],
         first_action=first_rows[1],

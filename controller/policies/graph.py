@@ -33,10 +33,12 @@ class GraphPolicy(snt.Module):
           seed: the seed of the initial weights.
         """
         super().__init__("graph_policy")
-        rules, sites = _all_actions(env.unwrapped.num_rules, env.unwrapped.num_locations)
+        rules, sites = _all_actions(env.unwrapped.num_rules, env.unwrapped.num_places)
+        everywhere = sites == env.unwrapped.num_locations  # of rules; that of NO-OP is another one
+        everywhere[-1] = False
         tf.random.set_seed(seed)  # the encoder's initialisers draw from TensorFlow's global generator
         self._encoder = GraphEncoder(encoder, FeatureSpec.current())
-        self._head = PolicyHead(rules, sites, config, np.random.default_rng(seed))
+        self._head = PolicyHead(rules, sites, config, np.random.default_rng(seed), everywhere)
         # The encoder is not calibrated: constants measured before training would not fit once its weights change.
         # This call creates all weights, so that checkpoints can be restored.
         self.distribution_and_value(GraphView(env).reset()[0])
@@ -59,7 +61,7 @@ class GraphPolicy(snt.Module):
         return self._head.over_candidates(features, candidates, mask)
 
 
-def _all_actions(num_rules: int, num_locations: int) -> tuple[np.ndarray, np.ndarray]:
+def _all_actions(num_rules: int, num_places: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the rules and the sites of the table that holds every (rule, location), and NO-OP."""
-    rules = np.append(np.repeat(np.arange(num_rules), num_locations), num_rules)
-    return rules, np.append(np.tile(np.arange(num_locations), num_rules), num_locations)
+    rules = np.append(np.repeat(np.arange(num_rules), num_places), num_rules)
+    return rules, np.append(np.tile(np.arange(num_places), num_rules), num_places)

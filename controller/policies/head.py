@@ -118,23 +118,37 @@ class PolicyHead(snt.Module):
     Action a of the table applies rule(a) at site(a). NO-OP is the last action, with a rule and a site of its own.
 
         rule logits        = W f + b
-        location logit (a) = ⟨V f, g[rule(a)] ⊙ e[site(a)]⟩ / √d + c[a]
+        location logit (a) = ⟨V f, g[rule(a)] ⊙ e[site(a)]⟩ / √d + c[a] + p[a]
 
     f is computed from the features and from the set of legal actions: the number of each rule's legal actions, and a
     learned sum over all legal actions. The gate g makes the location depend on the chosen rule, at the cost of one
     product [B, d] × [d, A]. What is learned about a site thus serves every rule, and what is learned about a rule
     serves every site; c holds the rest.
+
+    p is 0 but for everywhere-actions, whose site they have in common. For these it is the logarithm of the number of
+    sites at which their rule is legal, so that the untrained policy carries a rule out everywhere as often as at one of
+    its sites. Without it, the many sites of a network of repeated layers would drown the one everywhere-action.
     """
 
-    def __init__(self, rules: np.ndarray, sites: np.ndarray, config: PolicyConfig, rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        rules: np.ndarray,
+        sites: np.ndarray,
+        config: PolicyConfig,
+        rng: np.random.Generator,
+        everywhere: np.ndarray | None = None,
+    ) -> None:
         """
         Args:
           rules, sites: int [A + 1], the rule and the site of each action, numbered from 0 without gaps. The last action
             is NO-OP: rule R at site S.
           config: the sizes of the layers and the initial logit of NO-OP.
           rng: the generator of the initial weights.
+          everywhere: bool [A + 1], the everywhere-actions; None if there are none.
         """
         super().__init__("policy_head")
+        is_everywhere = np.zeros(len(rules), bool) if everywhere is None else everywhere
+        self._everywhere = tf.constant(is_everywhere, tf.float32) if is_everywhere.any() else None
         num_rules, num_sites, width = int(rules[-1]) + 1, int(sites[-1]) + 1, config.width
         self._rules_of_actions, self._sites_of_actions = tf.constant(rules, tf.int32), tf.constant(sites, tf.int32)
         self._shared = SharedActions(rules, num_rules)
@@ -167,9 +181,12 @@ class PolicyHead(snt.Module):
           (distribution over indices of the table, value float32 [B]).
         """
         legal = tf.cast(mask, tf.float32)
-        inputs = self._inputs(features, self._shared.total(legal), tf.matmul(legal, self._summands))
+        counts = self._shared.total(legal)
+        inputs = self._inputs(features, counts, tf.matmul(legal, self._summands))
         hidden = self._torso(inputs)
         locations = tf.matmul(self._query(hidden) * self._scale, self._keys(), transpose_b=True) + self._bias
+        if self._everywhere is not None:
+            locations += self._everywhere * _log_sites(tf.gather(counts, self._rules_of_actions, axis=1))
         return HierarchicalCategorical(self._rule_logits(hidden), locations, mask, self._shared), self._value(inputs)
 
     def over_candidates(
@@ -185,12 +202,16 @@ class PolicyHead(snt.Module):
           (distribution over positions in `actions`, value float32 [B]).
         """
         legal = tf.cast(mask, tf.float32)
-        groups = OwnActions(tf.gather(self._rules_of_actions, actions), self._num_rules)
+        rules = tf.gather(self._rules_of_actions, actions)
+        groups = OwnActions(rules, self._num_rules)
+        counts = groups.total(legal)
         summands = tf.einsum("bk,bkm->bm", legal, tf.gather(self._summands, actions))
-        inputs = self._inputs(features, groups.total(legal), summands)
+        inputs = self._inputs(features, counts, summands)
         hidden = self._torso(inputs)
         keys = tf.gather(self._keys(), actions)
         locations = tf.einsum("bd,bkd->bk", self._query(hidden) * self._scale, keys) + tf.gather(self._bias, actions)
+        if self._everywhere is not None:
+            locations += tf.gather(self._everywhere, actions) * _log_sites(tf.gather(counts, rules, batch_dims=1))
         return HierarchicalCategorical(self._rule_logits(hidden), locations, mask, groups), self._value(inputs)
 
     def _inputs(self, features: tf.Tensor, counts: tf.Tensor, summary: tf.Tensor) -> tf.Tensor:
@@ -202,3 +223,8 @@ class PolicyHead(snt.Module):
     def _keys(self) -> tf.Tensor:
         """Returns g[rule(a)] ⊙ e[site(a)] of each action, float32 [A + 1, d]."""
         return tf.gather(self._gates, self._rules_of_actions) * tf.gather(self._sites, self._sites_of_actions)
+
+
+def _log_sites(counts: tf.Tensor) -> tf.Tensor:
+    """Returns the logarithm of the number of sites among so many legal actions of a rule, one of them everywhere."""
+    return tf.math.log(tf.maximum(counts - 1.0, 1.0))

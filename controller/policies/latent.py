@@ -25,6 +25,7 @@ class LatentPolicy(snt.Module):
         hidden_size: int,
         config: PolicyConfig,
         seed: int = 0,
+        everywhere: np.ndarray | None = None,
     ) -> None:
         """
         Args:
@@ -33,9 +34,10 @@ class LatentPolicy(snt.Module):
           latent_size, hidden_size: sizes of z and h.
           config: sizes and initial NO-OP logit of the head.
           seed: the seed of the initial weights.
+          everywhere: bool [A + 1], the everywhere-actions; None if there are none.
         """
         super().__init__("latent_policy")
-        self._head = PolicyHead(rules, sites, config, np.random.default_rng(seed))
+        self._head = PolicyHead(rules, sites, config, np.random.default_rng(seed), everywhere)
         # Creates all weights now, so that checkpoints can be restored before the first use.
         mask = tf.ones([1, len(rules)], tf.bool)
         self.distribution_and_value(LatentObservation(tf.zeros([1, latent_size]), tf.zeros([1, hidden_size]), mask))
@@ -45,7 +47,15 @@ class LatentPolicy(snt.Module):
         """Builds a policy over the actions and the latent states of a world model."""
         table, sizes = world_model.table, (world_model.latent_size, world_model.hidden_size)
         _, rules = np.unique(table.rules, return_inverse=True)  # most of the rule set matches nowhere in a graph
-        return cls(rules, table.sites, latent_size=sizes[0], hidden_size=sizes[1], config=config, seed=seed)
+        return cls(
+            rules,
+            table.sites,
+            latent_size=sizes[0],
+            hidden_size=sizes[1],
+            config=config,
+            seed=seed,
+            everywhere=table.is_everywhere,
+        )
 
     def __call__(self, observation: LatentObservation, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Samples actions; see `worldmodel.data.trajectory.Policy`."""

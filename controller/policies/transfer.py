@@ -3,7 +3,8 @@
 A policy has weights for every rule, site and action of its table. The weights for another table are made from them:
 
     a rule    takes the weights of the same rule; a rule that the other graph does not have starts as an untrained one
-    a site    takes the mean of the sites at which the most similar set of rules was ever legal (Jaccard index)
+    a site    takes the mean of the sites at which the most similar set of rules was ever legal (Jaccard index);
+              the site of everywhere-actions takes that of everywhere-actions
     an action takes the mean of the same rule's actions at these sites, or else of all actions of that rule
 
 All other weights do not depend on the graph and are copied. Nothing is trained.
@@ -42,8 +43,18 @@ def _similar_sites(source: ActionTable, table: ActionTable) -> np.ndarray:
     common = here @ there.T
     union = here.sum(axis=1)[:, np.newaxis] + there.sum(axis=1) - common
     similarity = common / np.maximum(union, 1)
+    # The site of everywhere-actions is like no other, however many rules it has in common with one.
+    alike = _has_everywhere(table)[:, np.newaxis] == _has_everywhere(source)
+    similarity = np.where(alike | ~alike.any(axis=1, keepdims=True), similarity, -1.0)
     nearest = (similarity == similarity.max(axis=1, keepdims=True)).astype(np.float32)
     return nearest / nearest.sum(axis=1, keepdims=True)
+
+
+def _has_everywhere(table: ActionTable) -> np.ndarray:
+    """Returns which sites are those of everywhere-actions: bool [sites]."""
+    found = np.zeros(table.num_sites, bool)
+    found[table.sites[table.is_everywhere]] = True
+    return found
 
 
 def _rules_at_sites(table: ActionTable) -> np.ndarray:

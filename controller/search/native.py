@@ -85,7 +85,10 @@ class TasoController(NativeSearch):
 
 
 class BeamController(NativeSearch):
-    """A search level by level: rewrites of a level give new graphs, and the `width` cheapest make the next level."""
+    """A search level by level: rewrites of a level give new graphs, and the `width` cheapest make the next level.
+
+    If the environment has everywhere-actions, a rule that is carried out everywhere is one of the rewrites.
+    """
 
     name: ClassVar[str] = "beam"
 
@@ -103,7 +106,7 @@ class BeamController(NativeSearch):
         self._width = width
 
     def search(self, state: State, seed: int, progress: Any) -> SearchResult:
-        return taso_ext.search_beam(state, self._width, **self._limits.arguments(), progress=progress)
+        return taso_ext.search_beam(state, self._width, self._everywhere, **self._limits.arguments(), progress=progress)
 
 
 class RestartsController(NativeSearch):

@@ -8,7 +8,7 @@ import numpy as np
 
 from controller.interface import Controller
 from controller.records import is_improvement
-from environment.policies.random import RandomAgent
+from environment.policies.random import EVERYWHERE_PROBABILITY, RandomAgent
 
 
 class RandomController(Controller):
@@ -17,15 +17,19 @@ class RandomController(Controller):
     name: ClassVar[str] = "random"
     stochastic: ClassVar[bool] = True
 
-    def __init__(self, noop_probability: float = 0.01) -> None:
+    def __init__(
+        self, noop_probability: float = 0.01, everywhere_probability: float | None = EVERYWHERE_PROBABILITY
+    ) -> None:
         """
         Args:
           noop_probability: probability of NO-OP at each step. At the published 0.2, episodes end after about 5 steps.
+          everywhere_probability: see `RandomAgent`; it has no effect in environments without everywhere-actions.
         """
+        self._noop, self._everywhere = noop_probability, everywhere_probability
         self._agent = RandomAgent(0, noop_probability)
 
     def begin_episode(self, view: Any, *, seed: int) -> None:
-        self._agent = RandomAgent(seed, self._agent.noop_probability)
+        self._agent = RandomAgent(seed, self._noop, self._everywhere if view.unwrapped.everywhere else None)
 
     def act(self, observation: Any, *, deterministic: bool) -> Any:
         return self._agent(observation)

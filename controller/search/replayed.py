@@ -140,6 +140,7 @@ class Search(Controller):
         self.actions: Actions | None = None
         self.stop_reason: StopReason | None = None
         self._graph_hash = ""
+        self._everywhere = False  # whether the environment that it trains in has everywhere-actions
         self._position = 0
         self._num_rules = 0
 
@@ -159,7 +160,7 @@ class Search(Controller):
 
     def train(self, world: Any, *, seed: int = 0, on_progress: ProgressCallback | None = None) -> None:
         """Searches from the present graph of `world`, the real environment."""
-        state = world.unwrapped.state
+        state, self._everywhere = world.unwrapped.state, world.unwrapped.everywhere
         self.actions, _, self.stop_reason = self.find(state.copy(), seed, on_progress)
         self._graph_hash = state.hash
 

@@ -18,7 +18,8 @@ class GraphObservation(NamedTuple):
       edges: float32 [S, (edges), D].
       links: int32 [S, (edges), 2], sender and receiver, numbered within each graph.
       summary: float32 [S, G], the environment's globals.
-      candidates: int32 [S, (candidates)], indices rule · L + location; the last is NO-OP, R · L.
+      candidates: int32 [S, (candidates)], indices rule · P + location with P = `env.num_places`; the last is NO-OP,
+        R · P.
     """
 
     nodes: tf.RaggedTensor
@@ -57,7 +58,7 @@ def observe(env: Any, observation: dict[str, Any]) -> GraphObservation:
       observation: the observation that `env` returned.
     """
     graph, legal = observation["graph"], env.legal_actions()
-    candidates = np.append(legal[:, 0] * env.num_locations + legal[:, 1], env.num_rules * env.num_locations)
+    candidates = np.append(legal[:, 0] * env.num_places + legal[:, 1], env.num_rules * env.num_places)
     return GraphObservation(
         nodes=_one_row(graph.nodes, tf.float32),
         edges=_one_row(graph.edges, tf.float32),
@@ -102,7 +103,7 @@ class GraphView:
         return self._observe(observation), info
 
     def step(self, action: int) -> tuple[GraphObservation, float, bool, bool, dict[str, Any]]:
-        pair = np.array(divmod(int(self._candidates[action]), self._env.num_locations), np.int64)
+        pair = np.array(divmod(int(self._candidates[action]), self._env.num_places), np.int64)
         observation, reward, terminated, truncated, info = self._env.step(pair)
         return self._observe(observation), reward, terminated, truncated, {**info, "action": pair}
 

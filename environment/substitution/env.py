@@ -25,6 +25,8 @@ from environment.costs.limits import UnpricedWarning
 from environment.substitution import features
 from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State, UnpricedError
 
+Rewrite = tuple[int, int]
+"""A single rewrite: (rule, location)."""
 GraphSource = str | os.PathLike[str] | onnx.ModelProto | OnnxModel
 
 
@@ -37,13 +39,19 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
 
     With R rules and L locations an observation holds `graph` (N nodes, E edges; columns in
     `environment.substitution.features`), `globals` float32 [2] (ln(cost / start cost), steps / max_steps), `rule_mask`
-    int8 [R + 1] (NO-OP, at index R, is always legal) and `location_mask` int8 [R, L]. A rewrite that a step does not
-    touch keeps its location. If the reward measures every N > 1 steps, `globals` is float32 [4], with two more columns:
-    (steps mod N) / N, and ln(last cost that the reward saw / start cost).
+    int8 [R + 1] (NO-OP, at index R, is always legal) and `location_mask` int8 [R, L + 1]. A rewrite that a step does
+    not touch keeps its location. If the reward measures every N > 1 steps, `globals` is float32 [4], with two more
+    columns: (steps mod N) / N, and ln(last cost that the reward saw / start cost).
+
+    The location L stands for *everywhere*. The action [rule, L] is legal if the rule has two or more matches. It
+    carries out the matches that stand when the step begins, in the order of their locations. It leaves out those whose
+    operators were taken away meanwhile, and follows no new ones. All this is one step of the episode. With
+    `everywhere=False` there are no such actions, and `location_mask` is [R, L].
 
     `info` holds `cost_ms`, `flops`, `memory_bytes`, `kernel_launches`, `rule_name`, `graph_hash`, `best_cost_ms`,
-    `truncated_matches` (matches beyond L, which have no location), after `reset` also `rules_fingerprint` (of the rule
-    set, to which the numbers of actions belong), and, for cost models that measure:
+    `truncated_matches` (matches beyond L, which have no location), `rewrites` (the single rewrites (rule, location) of
+    the step, which lead to the same state in an environment without everywhere-actions), after `reset` also
+    `rules_fingerprint` (of the rule set, to which the numbers of actions belong), and, for cost models that measure:
 
     - `cost_is_fresh`: whether the four costs are those of this graph. Graphs are measured only at the start and when
       the reward needs it; otherwise the four costs, and the cost in `globals`, are those of the last measured graph.
@@ -72,6 +80,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
       rules: a RuleSet, the path of a rule file, or None for the shipped rules.
       max_steps: steps after which an episode is truncated.
       max_locations: L; None takes the number of the graph's run-time operators.
+      everywhere: whether there are everywhere-actions.
       clean, dims: see `OnnxModel.load`; not used for an OnnxModel.
       strict: an illegal action raises ValueError, and a rewrite to a graph without a price UnpricedError. Otherwise an
         illegal action changes nothing, and its reward is the penalty `invalid_reward`.
@@ -92,6 +101,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         rules: RuleSet | str | os.PathLike[str] | None = None,
         max_steps: int = 50,
         max_locations: int | None = None,
+        everywhere: bool = True,
         clean: str = "full",
         dims: Mapping[str, int] | None = None,
         strict: bool = False,
@@ -106,14 +116,15 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         self.rule_names: tuple[str, ...] = tuple(self.rules.names)
         self.num_rules = len(self.rules)
         self.max_steps, self.strict, self.invalid_reward = max_steps, strict, invalid_reward
+        self.everywhere = everywhere
         self._clean, self._dims = clean, dict(dims or {})
         self._max_locations = max_locations or 0
         self._has_warned = False
         self._load(graph)
         self.num_locations = self._start.num_locations
         self._begin()
-        self.action_space = spaces.MultiDiscrete(np.array([self.num_rules + 1, self.num_locations]))
-        self.observation_space = _observation_space(self.num_rules, self.num_locations, sparse=self.reward.period > 0)
+        self.action_space = spaces.MultiDiscrete(np.array([self.num_rules + 1, self.num_places]))
+        self.observation_space = _observation_space(self.num_rules, self.num_places, sparse=self.reward.period > 0)
 
     def _load(self, graph: GraphSource) -> None:
         model = _load_model(graph, self._clean, self._dims)
@@ -121,6 +132,11 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         start = State(model.graph, self.rules, prices.native, self._max_locations)
         self._start_price = prices.price(start)  # may fail, and then nothing has changed
         self.model, self._prices, self._start = model, prices, start
+
+    @property
+    def num_places(self) -> int:
+        """Number of values of an action's second part: L, and one more if there are everywhere-actions."""
+        return self.num_locations + self.everywhere
 
     @property
     def cost_model(self) -> CostModel:
@@ -141,6 +157,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         self.state = self._start.copy()
         self._price = self._last_measured = self._start_price
         self._fresh = True
+        self._rewrites: tuple[Rewrite, ...] = ()
         self._best_cost_ms = self.initial_cost.ms
         self._steps, self._limit = 0, self.max_steps if max_steps is None else max_steps
 
@@ -170,18 +187,34 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
     ) -> tuple[dict[str, Any], SupportsFloat, bool, bool, dict[str, Any]]:
         """Takes the action [rule, location]; rule R is NO-OP with any location."""
         rule, location = (int(part) for part in action)
+        self._rewrites = ()
         if rule == self.num_rules:
             return self._finish_step("no-op", terminated=True)
-        if not (self.strict or self.state.is_legal(rule, location)):
+        if not (self.strict or self._is_legal(rule, location)):
             return self._refuse()
         try:
-            self.state.step(rule, location)
+            self._rewrites = self._carry_out(self.state, rule, location)
         except UnpricedError as error:
             if self.strict:
                 raise
             self._warn_once(error)
             return self._finish_step("unpriced", terminated=False, stranded=True)
         return self._finish_step(self.rule_names[rule], terminated=not len(self.state.legal_actions()))
+
+    def _is_everywhere(self, location: int) -> bool:
+        return self.everywhere and location == self.num_locations
+
+    def _is_legal(self, rule: int, location: int) -> bool:
+        if not self._is_everywhere(location):
+            return self.state.is_legal(rule, location)
+        return 0 <= rule < self.num_rules and bool(self.state.everywhere_mask()[rule])
+
+    def _carry_out(self, state: State, rule: int, location: int) -> tuple[Rewrite, ...]:
+        """Moves a state on by an action and returns its single rewrites; raises ValueError if it is not legal."""
+        if not self._is_everywhere(location):
+            state.step(rule, location)
+            return ((rule, location),)
+        return tuple((rule, int(place)) for place in state.step_everywhere(rule))
 
     def _warn_once(self, error: UnpricedError) -> None:
         if not self._has_warned:
@@ -228,14 +261,25 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
 
     def legal_actions(self) -> npt.NDArray[np.int32]:
         """Returns all legal (rule, location) pairs [C, 2] except NO-OP, in ascending order."""
-        return self.state.legal_actions()
+        actions = self.state.legal_actions()
+        if not self.everywhere:
+            return actions
+        rules = np.flatnonzero(self.state.everywhere_mask())
+        pairs = np.stack([rules, np.full_like(rules, self.num_locations)], axis=1).astype(np.int32)
+        return _in_order(np.concatenate([actions, pairs]))[0]
 
     def candidates(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.float64]]:
-        """Returns (rule [C], location [C], cost_ms [C]): the predicted cost after each legal rewrite.
+        """Returns (rule [C], location [C], cost_ms [C]): the predicted cost after each of `legal_actions`.
 
         `cost_model` predicts these costs and `state.cost`, so that they can be compared whatever `costs` measures.
         """
-        return self.state.candidates()
+        rules, locations, costs_ms = self.state.candidates()
+        if not self.everywhere:
+            return rules, locations, costs_ms
+        more_rules, more_locations, more_ms = self.state.everywhere_candidates()
+        columns = np.concatenate([rules, more_rules]), np.concatenate([locations, more_locations])
+        pairs, order = _in_order(np.stack(columns, axis=1))
+        return pairs[:, 0], pairs[:, 1], np.concatenate([costs_ms, more_ms])[order]
 
     def replay(self, actions: Sequence[Sequence[int]]) -> Graph:
         """Returns the graph to which a list of (rule, location) leads from the start; the episode is not touched.
@@ -246,7 +290,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         state = self._start.copy()
         for position, (rule, location) in enumerate(actions):
             try:
-                state.step(int(rule), int(location))
+                self._carry_out(state, int(rule), int(location))
             except ValueError as error:
                 raise ValueError(f"action {position} of the log cannot be replayed: {error}") from error
         return state.graph
@@ -257,16 +301,20 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
             "graph": spaces.GraphInstance(nodes, edges, links),
             "globals": np.array(self._globals(), np.float32),
             "rule_mask": np.append(self.state.rule_mask(), True).astype(np.int8),
-            "location_mask": self.state.location_mask().astype(np.int8),
+            "location_mask": self._location_mask().astype(np.int8),
         }
+
+    def _location_mask(self) -> npt.NDArray[np.bool_]:
+        mask = self.state.location_mask()
+        return np.column_stack([mask, self.state.everywhere_mask()]) if self.everywhere else mask
 
     def _globals(self) -> list[float]:
         """Returns the columns that `environment.substitution.features` names."""
-        everywhere = [self._log_ratio(self._price), self._steps / self._limit]
+        always = [self._log_ratio(self._price), self._steps / self._limit]
         period = self.reward.period
         if not period:
-            return everywhere
-        return [*everywhere, self._steps % period / period, self._log_ratio(self._last_measured)]
+            return always
+        return [*always, self._steps % period / period, self._log_ratio(self._last_measured)]
 
     def _log_ratio(self, priced: Priced) -> float:
         start_ms, ms = self.initial_cost.ms, priced.cost.ms
@@ -283,6 +331,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
             "cost_noise": self._price.noise,
             "reward_noise": reward_noise,
             "rule_name": rule_name,
+            "rewrites": self._rewrites,
             "graph_hash": self.state.hash,
             "best_cost_ms": self._best_cost_ms,
             "truncated_matches": self.state.truncated_matches,
@@ -302,12 +351,18 @@ def _load_model(graph: GraphSource, clean: str, dims: Mapping[str, int]) -> Onnx
     return OnnxModel.load(zoo.build(graph) if is_name else graph, clean=clean, dims=dims)  # type: ignore[arg-type]
 
 
+def _in_order(pairs: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """Returns pairs [n, 2] in ascending order, and the place of each before."""
+    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+    return pairs[order], order
+
+
 def _require_steps(max_steps: int) -> None:
     if max_steps < 1:
         raise ValueError(f"max_steps must be at least 1, got {max_steps}")
 
 
-def _observation_space(num_rules: int, num_locations: int, sparse: bool) -> spaces.Dict:
+def _observation_space(num_rules: int, num_places: int, sparse: bool) -> spaces.Dict:
     # Categories share the array with the other features, so the largest id bounds the box.
     node = spaces.Box(0.0, float(features.NUM_OPERATORS), (len(features.NODE_FEATURES),), np.float32)
     num_globals = len(features.GLOBAL_FEATURES) + sparse * len(features.SPARSE_GLOBAL_FEATURES)
@@ -319,6 +374,6 @@ def _observation_space(num_rules: int, num_locations: int, sparse: bool) -> spac
             "graph": spaces.Graph(node, edge),
             "globals": spaces.Box(*global_bounds, dtype=np.float32),
             "rule_mask": spaces.MultiBinary(num_rules + 1),
-            "location_mask": spaces.MultiBinary([num_rules, num_locations]),
+            "location_mask": spaces.MultiBinary([num_rules, num_places]),
         }
     )

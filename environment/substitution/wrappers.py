@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, SupportsFloat
 
 import gymnasium
@@ -16,20 +17,22 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
-from environment.policies.random import random_step
+from environment.policies.random import EVERYWHERE_PROBABILITY, random_step
 from environment.substitution.env import GraphSubstitutionEnv
 from taso_ext import State
 
 Arrays = dict[str, npt.NDArray[Any]]
 RuleEncoding = Literal["one-hot", "id"]
-_EPISODES = 8  # random episodes from which `Padded` estimates how large graphs become
+_EPISODES = 8  # random episodes from which the wrappers estimate how large graphs and lists of rewrites become
 
 
 class Candidates(
     gymnasium.Wrapper[dict[str, Any], Any, dict[str, Any], npt.NDArray[np.int64]],
     RecordConstructorArgs,
 ):
-    """A wrapper in which action 0 is NO-OP and action k is the k-th legal (rule, location) in ascending order.
+    """A wrapper in which action 0 is NO-OP and action k is the k-th legal (rule, location).
+
+    If the environment has everywhere-actions, these come first, ordered by rule. The others are in ascending order.
 
         env = Candidates(GraphSubstitutionEnv("bert-base"))
         observation, info = env.reset(seed=0)
@@ -45,11 +48,12 @@ class Candidates(
     of order 1:
 
     - the rule, a category. "one-hot" has R + 1 columns, the last for NO-OP. "id" has one column, (rule + 1) / (R + 1),
-      for agents that embed rules themselves or need small observations (with 64 rules and M = 512: 10 kB, not 142);
+      for agents that embed rules themselves or need small observations (with 440 rules and M = 700: 14 kB, not 1.2 MB);
+    - `everywhere`, if the environment has everywhere-actions: 1 for these, else 0;
     - `location`, (location + 1) / L: a rewrite keeps its location as long as no step touches it, and the location
-      separates rewrites that are alike in all other columns;
-    - `position` of the rewrite's root in topological order, in (0, 1], 0 for NO-OP;
-    - `log_flops`, `log_bytes` of the matched operators, each log(1 + x) / 20;
+      separates rewrites that are alike in all other columns; 0 for NO-OP and everywhere-actions;
+    - `position` of the rewrite's root in topological order, in (0, 1]; 0 for NO-OP and everywhere-actions;
+    - `log_flops`, `log_bytes` of the matched operators (for everywhere-actions of all matches), each log(1 + x) / 20;
     - `cost_change`, if `candidate_costs` is set: 100 ln(cost after / cost now), a one-step look-ahead in percent.
 
     `info` gains `num_candidates` (candidates with an action, NO-OP not counted) and `truncated_candidates` (candidates
@@ -58,7 +62,8 @@ class Candidates(
 
     Args:
       env: a GraphSubstitutionEnv, wrapped or not.
-      max_candidates: M, which sets the shape of the arrays; an agent made for one M cannot use another.
+      max_candidates: M, which sets the shape of the arrays; an agent made for one M cannot use another. None means
+        `with_headroom` of the largest number in some random episodes.
       candidate_costs: whether the column `cost_change` is added.
       rule_encoding: "one-hot" or "id".
     Raises:
@@ -68,7 +73,7 @@ class Candidates(
     def __init__(
         self,
         env: gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]],
-        max_candidates: int = 512,
+        max_candidates: int | None = None,
         candidate_costs: bool = False,
         rule_encoding: RuleEncoding = "one-hot",
     ) -> None:
@@ -79,9 +84,11 @@ class Candidates(
         self._base, space = _wrapped(env, "globals", "Candidates needs a GraphSubstitutionEnv with its observations")
         if rule_encoding not in ("one-hot", "id"):
             raise ValueError(f"rule_encoding must be 'one-hot' or 'id', got {rule_encoding!r}")
+        if max_candidates is None:
+            max_candidates = with_headroom(int(_largest(self._base, _num_candidates)[0]))
         self.max_candidates, self.candidate_costs = max_candidates, candidate_costs
         self.rule_encoding: RuleEncoding = rule_encoding
-        self.columns = _column_names(self._base.rule_names, rule_encoding, candidate_costs)
+        self.columns = _column_names(self._base, rule_encoding, candidate_costs)
         candidates = _candidate_space(self.columns, len(self._features()))
         self.action_space = spaces.Discrete(max_candidates + 1)
         self.observation_space = spaces.Dict({"globals": space["globals"], "candidates": candidates})
@@ -120,26 +127,37 @@ class Candidates(
     def _pair(self, slot: int) -> npt.NDArray[np.int64]:
         if self._base.strict or 0 <= slot <= len(self._rewrites()):
             return self.rewrite(slot)
-        # No state has a rewrite at location L: the environment decides the reward of an illegal action.
-        return np.array([0, self._base.num_locations], np.int64)
+        # No state has a rewrite behind the last place: the environment decides the reward of an illegal action.
+        return np.array([0, self._base.num_places], np.int64)
 
     def _present(self, observation: dict[str, Any], info: dict[str, Any]) -> tuple[Arrays, dict[str, Any]]:
-        legal, shown = len(self._base.legal_actions()), len(self._rewrites())
+        legal, shown = int(_num_candidates(self._base.state, self._base.everywhere)[0]), len(self._rewrites())
         counts = {"num_candidates": shown, "truncated_candidates": legal - shown}
         return {"globals": observation["globals"], "candidates": self._features()}, {**info, **counts}
 
     def _rewrites(self) -> npt.NDArray[np.int32]:
-        return self._base.legal_actions()[: self.max_candidates]
+        legal = self._base.legal_actions()
+        everywhere = legal[:, 1] == self._base.num_locations
+        return np.concatenate([legal[everywhere], legal[~everywhere]])[: self.max_candidates]
 
     def _features(self) -> npt.NDArray[np.float32]:
         return self._base.state.candidate_features(
-            self.max_candidates, one_hot_rules=self.rule_encoding == "one-hot", costs=self.candidate_costs
+            self.max_candidates,
+            one_hot_rules=self.rule_encoding == "one-hot",
+            costs=self.candidate_costs,
+            everywhere=self._base.everywhere,
         )
 
 
-def _column_names(rules: tuple[str, ...], rule_encoding: RuleEncoding, candidate_costs: bool) -> tuple[str, ...]:
-    rule = [f"rule:{name}" for name in (*rules, "no-op")] if rule_encoding == "one-hot" else ["rule"]
-    return (*rule, "location", "position", "log_flops", "log_bytes", *(["cost_change"] if candidate_costs else []))
+def _column_names(env: GraphSubstitutionEnv, rule_encoding: RuleEncoding, candidate_costs: bool) -> tuple[str, ...]:
+    rule = [f"rule:{name}" for name in (*env.rule_names, "no-op")] if rule_encoding == "one-hot" else ["rule"]
+    everywhere, costs = ["everywhere"] * env.everywhere, ["cost_change"] * candidate_costs
+    return (*rule, *everywhere, "location", "position", "log_flops", "log_bytes", *costs)
+
+
+def _num_candidates(state: State, everywhere: bool) -> npt.NDArray[np.int64]:
+    """Returns the number of legal actions [1]."""
+    return np.array([state.location_counts().sum() + everywhere * state.everywhere_mask().sum()])
 
 
 def _candidate_space(columns: tuple[str, ...], rows: int) -> spaces.Box:
@@ -187,7 +205,7 @@ class Padded(
         base, space = _wrapped(env, "graph", "Padded needs a GraphSubstitutionEnv whose observations hold 'graph'")
         now = _sizes(base.state)
         if max_nodes is None or max_edges is None:
-            largest = _largest(base.state, base.max_steps)
+            largest = _largest(base, _sizes)
             max_nodes = with_headroom(int(largest[0])) if max_nodes is None else max_nodes
             max_edges = with_headroom(int(largest[1])) if max_edges is None else max_edges
         self.max_nodes, self.max_edges = max_nodes, max_edges
@@ -223,21 +241,22 @@ def with_headroom(size: int) -> int:
     return size + size // 2 + 16
 
 
-def _sizes(state: State) -> npt.NDArray[np.int64]:
+def _sizes(state: State, everywhere: bool = False) -> npt.NDArray[np.int64]:
     """Returns the numbers of nodes and edges of the observed graph."""
     nodes, edges, _ = state.features()
     return np.array([len(nodes), len(edges)])
 
 
-def _largest(start: State, max_steps: int) -> npt.NDArray[np.int64]:
-    """Returns the largest numbers of nodes and edges in some random episodes."""
-    rng, largest = np.random.default_rng(0), _sizes(start)
+def _largest(env: GraphSubstitutionEnv, sizes: Callable[[State, bool], npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    """Returns the largest sizes in some random episodes that begin in the present state."""
+    probability = EVERYWHERE_PROBABILITY if env.everywhere else 0.0
+    rng, largest = np.random.default_rng(0), sizes(env.state, env.everywhere)
     for _ in range(_EPISODES):
-        state = start.copy()
-        for _ in range(max_steps):
-            if not random_step(state, rng):
+        state = env.state.copy()
+        for _ in range(env.max_steps):
+            if not random_step(state, rng, probability):
                 break
-            largest = np.maximum(largest, _sizes(state))
+            largest = np.maximum(largest, sizes(state, env.everywhere))
     return largest
 
 

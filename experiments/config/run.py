@@ -17,6 +17,7 @@ from typing import Any, Literal
 from controller.interface import require_name
 from controller.ppo.config import PolicyConfig, PpoConfig
 from environment import rewards
+from environment.policies.random import EVERYWHERE_PROBABILITY
 from experiments.config.tree import parse_overrides, replaced
 from experiments.errors import UserError, nearest_match
 from taso_ext.onnx_io.session import Level
@@ -43,6 +44,8 @@ class EnvironmentConfig:
     Attributes:
       max_steps: largest number of rewrites in an episode.
       max_locations: largest number of locations of a rule; none: as many as the graph needs.
+      everywhere: whether a rule can also be carried out everywhere it applies, as one step of an episode; the presets
+        auto, demo and best have it.
       reward: name of the reward function, with parameters if it has any (`combined:alpha=0.7,beta=0.3`,
         `percent:every=10,bonus=0.1`), or a function of your own (`module:function`, which takes an
         `environment.rewards.Transition`).
@@ -50,6 +53,7 @@ class EnvironmentConfig:
 
     max_steps: int = 50
     max_locations: int | None = None
+    everywhere: bool = False
     reward: str = "log_ratio"
 
     def __post_init__(self) -> None:
@@ -69,6 +73,8 @@ class CollectConfig:
       actions: how the world model names rewrites: by their site, or by their rank among the matches of their rule, as
         the published implementations do (`worldmodel.data.episodes`). Policies need "site".
       noop_probability: probability of ending the episode at each step; it is small, so that episodes are deep.
+      everywhere_probability: probability that the drawn rule is carried out everywhere, if it has two matches; none: as
+        likely as each of its sites. It has no effect without `environment.everywhere`.
       held_out: fraction of the episodes that the world model is measured on instead of trained on.
       processes: number of processes that play; the episodes do not depend on it.
     """
@@ -77,6 +83,7 @@ class CollectConfig:
     steps: int | None = None
     actions: Literal["site", "rank"] = "site"
     noop_probability: float = 0.01
+    everywhere_probability: float | None = EVERYWHERE_PROBABILITY
     held_out: float = 0.1
     processes: int = 1
 
@@ -85,6 +92,8 @@ class CollectConfig:
         if self.steps is not None:
             _require("steps", self.steps, 1)
         _require("noop_probability", self.noop_probability, 0, 1)
+        if self.everywhere_probability is not None:
+            _require("everywhere_probability", self.everywhere_probability, 0, 1)
         _require("held_out", self.held_out, 0, 0.9)
         _require("processes", self.processes, 1, 256)
 
@@ -326,6 +335,11 @@ class RunConfig:
     def bound_dims(self) -> dict[str, int]:
         """Returns the size of each dimension that `dims` binds."""
         return parse_dims(self.dims)
+
+    @property
+    def everywhere_probability(self) -> float | None:
+        """How often random play carries out a rule everywhere, see `CollectConfig`; None without such actions."""
+        return self.collect.everywhere_probability if self.environment.everywhere else None
 
     @property
     def uses_world_model(self) -> bool:

@@ -196,7 +196,7 @@ class BodyRewriting:
         after = body.export_checked(graph)
         with_body(model, place, after)  # may raise
         inner, notes = self._found_in(after)
-        return BodyPlan(place, actions, record.rule_names[: len(actions)] if record else (), inner), left_out + notes
+        return BodyPlan(place, actions, record.action_names[: len(actions)] if record else (), inner), left_out + notes
 
     def _as_loaded(self, body: OnnxModel) -> Loaded:
         """Returns the inputs of a run that optimises a body."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,7 +37,7 @@ def collect_episodes(run: Run, loaded: Loaded) -> EpisodeBuffer:
     settings = run.config.collect
     collection = Collection(
         loaded.env_source,
-        RandomAgent(run.seed("random agent"), settings.noop_probability),
+        RandomAgent(run.seed("random agent"), settings.noop_probability, run.config.everywhere_probability),
         settings.episodes,
         run.seed(STAGE),
         run.directory.checkpoint(EPISODES),
@@ -183,10 +184,16 @@ def best_collected(buffer: EpisodeBuffer, kind: str) -> EpisodeRecord:
 def as_record(episode: Episode, rule_names: tuple[str, ...], kind: str) -> EpisodeRecord:
     """Returns a collected episode in the form of the evaluation's records."""
     names = (*rule_names, "NO-OP")
+    carried_out = episode.rewrites_of_steps()
+    actions = [
+        rewrites or [(int(rule), int(location))]
+        for rewrites, (rule, location) in zip(carried_out, episode.actions, strict=True)
+    ]
     return EpisodeRecord(
         kind=kind,
         seed=episode.index,
-        actions=tuple((int(rule), int(location)) for rule, location in episode.actions),
+        actions=tuple(itertools.chain(*actions)),
+        everywhere=tuple(map(len, carried_out)) if any(carried_out) else (),
         rule_names=tuple(names[rule] for rule, _ in episode.actions),
         rewards=tuple(float(reward) for reward in episode.rewards),
         costs_ms=tuple(float(cost) for cost in episode.cost_ms),

@@ -50,7 +50,7 @@ def _evaluate(run: Run, env: GraphSubstitutionEnv, prepared: Prepared) -> None:
         def note(done: int, total: int, record: EpisodeRecord) -> None:
             nonlocal best
             best = max(best, record.improvement)
-            figures = {"kind": record.kind, "seed": record.seed, "steps": len(record.actions)}
+            figures = {"kind": record.kind, "seed": record.seed, "steps": record.num_steps}
             percents = {"return": sum(record.rewards), "improvement_percent": 100 * record.improvement}
             run.metrics.append(STAGE, done - 1, {**figures, **percents, **_noise(record)})
             bar.update(done, best_percent=100 * best)
@@ -61,7 +61,7 @@ def _evaluate(run: Run, env: GraphSubstitutionEnv, prepared: Prepared) -> None:
             num_sampled=num_sampled,
             seed=run.seed(STAGE),
             collection=prepared.collection,
-            random_controller=RandomController(run.config.collect.noop_probability),
+            random_controller=RandomController(run.config.collect.noop_probability, run.config.everywhere_probability),
             on_episode=note,
         )
         evaluation.save(run.directory.path / EVALUATION)

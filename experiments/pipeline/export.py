@@ -118,7 +118,7 @@ def without_faults(run: Run, loaded: Loaded, record: EpisodeRecord) -> Exported:
         if position < 0:
             left_out.append(f"The model itself differs after its clean-up: {verification.reason}.")
             break
-        (rule, location), name = record.best_actions[position], record.rule_names[position]
+        (rule, location), name = record.best_actions[position], record.action_names[position]
         faults[rule] += 1
         again = faults[rule] > 1
         uses = [at for at, action in enumerate(record.best_actions) if action[0] == rule]
@@ -142,7 +142,7 @@ def small_enough(run: Run, loaded: Loaded, record: EpisodeRecord) -> tuple[Episo
     try:
         while record.best_actions and not fits(len(record.best_actions)):
             first = bisect.bisect_left(range(1, len(record.best_actions)), True, key=lambda count: not fits(count))
-            omitted[record.rule_names[first]] += 1
+            omitted[record.action_names[first]] += 1
             record = without(loaded, record, [first])
     except ModelError:  # it cannot be written, for which there is a sentence when it is compared
         return record, []

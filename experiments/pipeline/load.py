@@ -311,6 +311,7 @@ def make_environment(
             rules=rules,
             max_steps=max_steps or settings.max_steps,
             max_locations=settings.max_locations,
+            everywhere=settings.everywhere,
         )
     except ValueError as error:  # an unknown reward: the text lists what there is
         raise UserError(str(error)) from error

@@ -206,7 +206,7 @@ def assemble_result(
         after=loaded.figures(found, best.best_cost_ms, best.noise_at(best.best_step)),
         improvements={SOURCES[kind]: 100 * record.improvement for kind, record in bests.items()},
         episodes={SOURCES[kind]: count for kind, count in episodes.items()},
-        rules_applied=count_rules(best.rule_names[: best.best_step]),
+        rules_applied=count_rules(best.action_names[: len(best.best_actions)]),
         rules_in_subgraphs=count_rules([name for plan in exported.bodies for name in plan.all_rule_names()]),
         subgraph_notes=list(exported.body_notes),
         symbolic=list(exported.symbolic),
@@ -256,10 +256,18 @@ def sources_of(evaluation: Evaluation) -> dict[str, tuple[EpisodeRecord, ...]]:
 def leave_report(run: Run, result: Result, evaluation: Evaluation, exported: Exported) -> None:
     """Writes the action log, the figures, the plots and the report, and marks the run as complete."""
     best = exported.record
-    steps = zip(best.best_actions, best.rule_names, best.costs_ms[1:], strict=False)
+    steps = best.action_steps[: len(best.best_actions)]
+    # Within a step that carries a rule out everywhere, only the last rewrite has a cost.
+    ends = [following != step for step, following in itertools.pairwise([*steps, None])]
     log = [
-        {"rule": rule, "location": location, "rule_name": name, "cost_ms": cost}
-        for (rule, location), name, cost in steps
+        {
+            "rule": rule,
+            "location": location,
+            "rule_name": best.rule_names[step],
+            "step": step,
+            "cost_ms": best.costs_ms[step + 1] if is_last else None,
+        }
+        for (rule, location), step, is_last in zip(best.best_actions, steps, ends, strict=True)
     ]
     bodies = [plan.to_json() for plan in exported.bodies]
     log_of_run = {"initial_cost_ms": best.costs_ms[0], "actions": log, "subgraphs": bodies}

@@ -41,7 +41,7 @@ def keep_symbolic(run: Run, loaded: Loaded, exported: Exported) -> Exported:
 
 
 def _plan(exported: Exported) -> Plan:
-    return Plan(exported.record.best_actions, exported.record.rule_names, exported.bodies)
+    return Plan(exported.record.best_actions, exported.record.action_names, exported.bodies)
 
 
 def _general(loaded: Loaded, exported: Exported, cases: Cases) -> Exported:
@@ -88,8 +88,8 @@ def without_dependent(run: Run, loaded: Loaded, exported: Exported) -> Exported:
     with run.stage(LEAVE_OUT_STAGE, "leave out what depends on sizes", 1) as bar:
         cases = Cases(loaded.model, loaded.env.rules, run.config)
         names = cases.general(Plan()).names
-        while names and (first := cases.first_dependent(Plan(record.best_actions, record.rule_names), names)):
-            omitted[record.rule_names[first - 1]] += 1
+        while names and (first := cases.first_dependent(Plan(record.best_actions, record.action_names), names)):
+            omitted[record.action_names[first - 1]] += 1
             record = without(loaded, record, [first - 1])
         bar.update(1)
     if not omitted:

@@ -273,7 +273,7 @@ class AccuracyStudy:
     def window_of(self, record: EpisodeRecord) -> Windows:
         """Returns a real episode as one window. Only the latent and the mask of its start are known."""
         table = self.model.table
-        actions = table.encode(np.array(record.actions))
+        actions = table.encode(np.array(record.played(table.everywhere)))
         steps = int(np.flatnonzero(np.append(actions, -1) < 0)[0])
         z = np.zeros((steps + 1, 1, self.model.latent_size), np.float32)
         z[0, 0] = self.start_latent()

@@ -87,9 +87,10 @@ def evaluate_transfer(learning: Learning, target: Target, effort: Effort) -> Rec
         reward=config.environment.reward,
         max_steps=effort.max_steps,
         max_locations=config.environment.max_locations,
+        everywhere=config.environment.everywhere,
     )
     with learning.run.bar(f"random play of {target.label}", effort.episodes) as bar:
-        agent = RandomAgent(noop_probability=config.collect.noop_probability)
+        agent = RandomAgent(0, config.collect.noop_probability, config.everywhere_probability)
         seed = learning.run.seed("meet")
         met = named(config, collect(env, agent, effort.episodes, seed, on_episode=reporting(bar)))
     from worldmodel.from_episodes import adapt
@@ -148,7 +149,7 @@ def as_record(figure: Figure) -> Record:
 def held_out_play(learning: Learning, env: GraphSubstitutionEnv, play: str, effort: Effort) -> EpisodeBuffer:
     """Returns episodes of one kind of play that nothing is trained on."""
     config = learning.run.config
-    random = RandomAgent(noop_probability=config.collect.noop_probability)
+    random = RandomAgent(0, config.collect.noop_probability, config.everywhere_probability)
     policy: BehaviourPolicy = random if play == RANDOM else GreedyAgent(env)
     with learning.run.bar(f"{play} play", effort.episodes) as bar:
         seed = learning.run.seed(f"held-out {play}")

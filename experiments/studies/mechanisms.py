@@ -198,7 +198,7 @@ class Case:
                 bar.update(number + 1)
         played = []
         for record in records:
-            pairs = [pair for pair in record.actions if pair[0] < model.table.num_rules]
+            pairs = [pair for pair in record.played(model.table.everywhere) if pair[0] < model.table.num_rules]
             costs_ms = record.costs_ms[: len(pairs) + 1]
             actions = model.table.encode(np.array(pairs, np.int32).reshape(-1, 2)).tolist()
             played.append((actions, tuple(100.0 * (1.0 - cost_ms / costs_ms[0]) for cost_ms in costs_ms)))

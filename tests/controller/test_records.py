@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.evaluation import play_episode
+from controller.evaluation import ReplayError, play_episode, replay_record
 from controller.records import EpisodeLog, EpisodeRecord, best_improvement, best_record, is_improvement
 from controller.search.one_step import RandomController
 from environment import GraphSubstitutionEnv
@@ -113,3 +114,26 @@ def test_a_record_says_where_it_can_be_replayed() -> None:
 def test_noise_is_of_every_step_or_of_none(fields: dict[str, tuple[float, ...]]) -> None:
     with pytest.raises(ValueError, match="noise"):
         record([4.0, 3.0], **fields)
+
+
+def test_an_everywhere_action_is_one_step_of_several_actions() -> None:
+    """What an environment without everywhere-actions replays has the same costs after each step."""
+    env, agent = GraphSubstitutionEnv("bert-base-tiny", max_steps=5), RandomController(0.0, 0.5)
+    episode = play_episode(env, agent, seed=1)
+    assert max(episode.everywhere) > 1 and episode.num_steps == 5
+    assert len(episode.actions) == len(episode.action_names) == sum(max(1, count) for count in episode.everywhere)
+    single = GraphSubstitutionEnv("bert-base-tiny", max_steps=99, everywhere=False)
+    replay_record(single, episode)
+    assert EpisodeRecord.from_json(json.loads(json.dumps(episode.to_json()))) == episode
+    played = episode.played(env.num_locations)
+    assert env.replay(played).hash == env.replay(episode.actions).hash == env.state.hash
+    for step in range(6):
+        until = episode.until(step)
+        assert until.num_steps == step and env.replay(until.actions).hash == env.replay(played[:step]).hash
+    with pytest.raises(ValueError, match="has none"):
+        episode.played(None)
+    wrong = dataclasses.replace(episode, costs_ms=(*episode.costs_ms[:-1], 99.0))
+    with pytest.raises(ReplayError, match=r"99\.0 ms"):
+        replay_record(single, wrong)
+    with pytest.raises(ValueError, match="everywhere-actions carried out"):
+        dataclasses.replace(episode, actions=episode.actions[:-1])

@@ -13,6 +13,7 @@ class ToyEnv:
 
     def __init__(self, changes: np.ndarray, *, initial_ms: float = 100.0, max_steps: int = 50) -> None:
         self.num_rules, self.num_locations = changes.shape
+        self.everywhere = False
         self._changes, self._initial_ms, self._max_steps = changes, initial_ms, max_steps
         self.reset()
 

@@ -114,7 +114,7 @@ class Play {
     try {
       switch (bytes_.below(4)) {
         case 0: return check_search(state_, search_taso(*state_, 0.9 + 0.05 * static_cast<double>(width), limits, {}));
-        case 1: return check_search(state_, search_beam(*state_, width, limits, {}));
+        case 1: return check_search(state_, search_beam(*state_, width, width % 2 == 0, limits, {}));
         case 2: return check_search(state_, search_restarts(*state_, width, 7, limits, {}));
         default: return check_search(state_, search_greedy(*state_, limits, {}));
       }

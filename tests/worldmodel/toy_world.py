@@ -61,7 +61,7 @@ class ToyEnv:
 
     def __init__(self, length: int = 6, max_steps: int = 20, start: tuple[int, ...] | None = None) -> None:
         self.start = np.array(start) if start is not None else np.arange(length) % 2
-        self.num_locations = len(self.start)
+        self.num_locations, self.everywhere = len(self.start), False
         self.max_steps = max_steps
         self.cells = self.start.copy()
         self.steps = 0

@@ -32,8 +32,8 @@ class Trivial:
 
     Attributes:
       mean_reward: the mean reward of all steps.
-      per_rule, per_site: float32 [A + 1], for each action of the table the mean reward of its rule and of its
-        (rule, site).
+      per_rule, per_site: float32 [A + 1], for each action of the table the mean reward of its rule (everywhere, for an
+        everywhere-action) and of its (rule, site).
       usual_mask: bool [A], the bits that are set in more than half of the states.
       mean_latent: float32 [Z], the mean of all states, weighted by how often they are visited.
     """
@@ -54,7 +54,7 @@ class Trivial:
         states = sum(episode.num_steps + 1 for episode in training)
         return cls(
             mean_reward=float(rewards.mean()) if len(rewards) else 0.0,
-            per_rule=mean_reward_per_rule(training)[table.rules],
+            per_rule=mean_reward_per_rule(training)[table.kinds],
             per_site=ActionRewards.of(training, table).mean,
             usual_mask=2 * np.bincount(known[known >= 0], minlength=table.num_actions) > states,
             mean_latent=_mean_latent(training, model),

@@ -1,4 +1,7 @@
-"""The action table: the distinct (rule, location) pairs that were ever legal in the collected data."""
+"""The action table: the distinct (rule, location) pairs that were ever legal in the collected data.
+
+A rewrite is of the kind of its rule. An everywhere-action is of a kind of its own, because it does the work of many.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +45,26 @@ def unpack(codes: np.ndarray) -> np.ndarray:
     return np.stack([codes >> LOCATION_BITS, codes & (MAX_LOCATIONS - 1)], axis=-1)
 
 
+def num_kinds(num_rules: int, everywhere: int | None) -> int:
+    """Returns the number of kinds: of R rules and NO-OP, and of R everywhere-actions if there are any."""
+    return num_rules + 1 + (0 if everywhere is None else num_rules)
+
+
+def kinds_of(pairs: np.ndarray, num_rules: int, everywhere: int | None) -> np.ndarray:
+    """Returns the kinds of actions: int32 [n]; the rule, R for NO-OP, and R + 1 + rule for everywhere-actions.
+
+    Args:
+      pairs: integer [n, 2], (rule, location).
+      num_rules: R.
+      everywhere: the location of everywhere-actions; None if there are none.
+    """
+    rules, locations = np.asarray(pairs, np.int32).reshape(-1, 2).T
+    if everywhere is None:
+        return rules
+    there = (locations == everywhere) & (rules < num_rules)
+    return np.where(there, num_rules + 1 + rules, rules).astype(np.int32)
+
+
 @dataclass(frozen=True, eq=False)
 class ActionTable:
     """The table of A known rewrites, and of NO-OP, which has index A.
@@ -49,10 +72,12 @@ class ActionTable:
     Attributes:
       codes: int32 [A], packed (rule, location) pairs, sorted and distinct.
       num_rules: R; an environment action with rule R is NO-OP.
+      everywhere: the location of everywhere-actions; None if the environment has none.
     """
 
     codes: np.ndarray
     num_rules: int
+    everywhere: int | None = None
 
     def __post_init__(self) -> None:
         if np.any(np.diff(self.codes) <= 0):
@@ -62,9 +87,9 @@ class ActionTable:
             raise ValueError(f"a table for {self.num_rules} rules cannot hold rule {last}; pass all rules' number")
 
     @classmethod
-    def of_codes(cls, codes: np.ndarray, num_rules: int) -> ActionTable:
+    def of_codes(cls, codes: np.ndarray, num_rules: int, everywhere: int | None = None) -> ActionTable:
         """Returns the table of all distinct `codes` (any order, repetitions allowed)."""
-        return cls(np.unique(np.asarray(codes, np.int32)), int(num_rules))
+        return cls(np.unique(np.asarray(codes, np.int32)), int(num_rules), everywhere)
 
     @property
     def num_actions(self) -> int:
@@ -80,6 +105,19 @@ class ActionTable:
     def locations(self) -> np.ndarray:
         """The location of every action: int32 [A + 1]; 0 for NO-OP, for which it means nothing."""
         return np.append(unpack(self.codes)[:, 1], 0).astype(np.int32)
+
+    @cached_property
+    def is_everywhere(self) -> np.ndarray:
+        """Which actions are everywhere-actions: bool [A + 1]."""
+        if self.everywhere is None:
+            return np.zeros(self.num_actions + 1, bool)
+        return np.append(self.locations[:-1] == self.everywhere, False)
+
+    @cached_property
+    def kinds(self) -> np.ndarray:
+        """The kind of every action, see `kinds_of`: int32 [A + 1]."""
+        pairs = np.stack([self.rules, self.locations], axis=-1)
+        return kinds_of(pairs, self.num_rules, self.everywhere)
 
     @cached_property
     def sites(self) -> np.ndarray:
@@ -134,9 +172,11 @@ class ActionTable:
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Returns arrays for `np.savez`."""
-        return {"codes": self.codes, "num_rules": np.array(self.num_rules)}
+        everywhere = {} if self.everywhere is None else {"everywhere": np.array(self.everywhere)}
+        return {"codes": self.codes, "num_rules": np.array(self.num_rules)} | everywhere
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> ActionTable:
         """Inverts `to_arrays`."""
-        return cls(np.asarray(arrays["codes"], np.int32), int(arrays["num_rules"]))
+        everywhere = int(arrays["everywhere"]) if "everywhere" in arrays else None
+        return cls(np.asarray(arrays["codes"], np.int32), int(arrays["num_rules"]), everywhere)

@@ -123,7 +123,8 @@ class EpisodeData:
     def unknown(self) -> ActionTable:
         """All rewrites that are legal in some state but outside `table`, as a table of their own."""
         outside = [each.episode.legal_codes[each.legal < 0] for each in self._episodes]
-        return ActionTable.of_codes(np.concatenate([np.zeros(0, np.int32), *outside]), self.table.num_rules)
+        codes = np.concatenate([np.zeros(0, np.int32), *outside])
+        return ActionTable.of_codes(codes, self.table.num_rules, self.table.everywhere)
 
     def unknown_bits(self, row: int) -> np.ndarray:
         """Returns which of the E actions of `unknown` are legal in the states of an episode: bool [T + 1, E]."""

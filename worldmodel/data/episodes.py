@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
-from environment.policies.random import RandomAgent
+from environment.policies.random import EVERYWHERE_PROBABILITY, RandomAgent
 from taso_ext.files import UNREADABLE_ARRAYS, write_arrays
-from worldmodel.data.actions import MAX_LOCATIONS, ActionTable, pack, unpack
+from worldmodel.data.actions import MAX_LOCATIONS, ActionTable, kinds_of, num_kinds, pack, unpack
 from worldmodel.data.graph_store import GraphLike, GraphStore
 from worldmodel.errors import IncompatibleEpisodes
 
 FORMAT_VERSION = 1
+NO_REWRITES = np.zeros((0, 3), np.int32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +36,8 @@ class Episode:
       num_locations: how many locations a rule can have. If there are as many as operators in the start graph, they are
         the places of the operators. If there are fewer, one location stands for several operators. It is 0 if locations
         are not places at all.
+      everywhere: the location of everywhere-actions; None if the environment has none.
+      rewrites: int32 [n, 3], the single rewrites (step, rule, location) of all steps that took everywhere-actions.
     """
 
     index: int
@@ -47,6 +50,8 @@ class Episode:
     terminated: bool
     truncated: bool
     num_locations: int = MAX_LOCATIONS
+    everywhere: int | None = None
+    rewrites: np.ndarray = field(default_factory=NO_REWRITES.copy)
 
     def __post_init__(self) -> None:
         steps = len(self.actions)
@@ -69,6 +74,22 @@ class Episode:
     def legal_actions(self, t: int) -> np.ndarray:
         """Returns the legal (rule, location) pairs of state `t`, without NO-OP: int32 [C, 2]."""
         return unpack(self.codes_at(t))
+
+    def match_counts(self, t: int, num_rules: int) -> np.ndarray:
+        """Returns the number of legal rewrites of each rule in state `t`, without everywhere-actions: int [R]."""
+        legal = self.legal_actions(t)
+        return np.bincount(legal[legal[:, 1] != self.everywhere, 0], minlength=num_rules)
+
+    def kinds(self, num_rules: int) -> np.ndarray:
+        """Returns the kinds of the actions that were taken, see `actions.kinds_of`: int32 [T]."""
+        return kinds_of(self.actions, num_rules, self.everywhere)
+
+    def rewrites_of_steps(self) -> list[list[tuple[int, int]]]:
+        """Returns the single rewrites (rule, location) of each everywhere-action [T]; other steps have empty lists."""
+        found: list[list[tuple[int, int]]] = [[] for _ in range(self.num_steps)]
+        for step, rule, location in self.rewrites.tolist():
+            found[step].append((rule, location))
+        return found
 
     @property
     def start(self) -> str:
@@ -96,6 +117,12 @@ class EpisodeBuffer(Sequence[Episode]):
     @property
     def num_rules(self) -> int:
         return len(self.rule_names)
+
+    @property
+    def num_kinds(self) -> int:
+        """The number of kinds of actions, see `actions.num_kinds`."""
+        found = {episode.everywhere for episode in self} - {None}
+        return num_kinds(self.num_rules, next(iter(found), None))
 
     @property
     def num_transitions(self) -> int:
@@ -146,7 +173,11 @@ class EpisodeBuffer(Sequence[Episode]):
     def action_table(self) -> ActionTable:
         """Returns all pairs that are legal in any state of these episodes, which should be of one start graph."""
         codes = [np.unique(episode.legal_codes) for episode in self]
-        return ActionTable.of_codes(np.concatenate(codes) if codes else np.zeros(0, np.int32), self.num_rules)
+        found = {episode.everywhere for episode in self} - {None}
+        if len(found) > 1:
+            raise ValueError(f"episodes of one start graph have one location for everywhere-actions, got {found}")
+        known = np.concatenate(codes) if codes else np.zeros(0, np.int32)
+        return ActionTable.of_codes(known, self.num_rules, next(iter(found), None))
 
     def by_start(self) -> dict[str, EpisodeBuffer]:
         """Returns the episodes of every start graph, in order of first appearance; they share this buffer's graphs."""
@@ -198,10 +229,13 @@ class EpisodeBuffer(Sequence[Episode]):
             name: np.concatenate([empty, *(getattr(e, name) for e in self)]) for name, empty in _FLAT_FIELDS.items()
         }
         scalars = {name: np.array([getattr(e, name) for e in self], kind) for name, kind in _SCALAR_FIELDS.items()}
+        everywhere = [_NO_LOCATION if e.everywhere is None else e.everywhere for e in self]
         return {
             "format_version": np.array(FORMAT_VERSION),
             "rule_names": np.array(self.rule_names, np.str_),
             "num_steps": np.array([e.num_steps for e in self], np.int64),
+            "num_rewrites": np.array([len(e.rewrites) for e in self], np.int64),
+            "everywhere": np.array(everywhere, np.int64),
             "hashes": np.array([h for e in self for h in e.hashes], "S64"),
             **flat,
             **scalars,
@@ -229,6 +263,7 @@ _FLAT_FIELDS: dict[str, np.ndarray] = {
     "cost_ms": np.zeros(0, np.float64),
     "legal_codes": np.zeros(0, np.int32),
     "legal_offsets": np.zeros(0, np.int64),
+    "rewrites": NO_REWRITES,
 }
 _SCALAR_FIELDS: dict[str, Any] = {
     "index": np.int64,
@@ -238,10 +273,20 @@ _SCALAR_FIELDS: dict[str, Any] = {
 }
 
 
+_NO_LOCATION = -1
+"""Stored instead of the location of everywhere-actions if there are none."""
+
+
 def _split_episodes(arrays: Mapping[str, np.ndarray]) -> Iterator[Episode]:
-    step = state = offset = code = 0
-    ample = np.full(len(arrays["num_steps"]), MAX_LOCATIONS)  # for older files, which do not hold `num_locations`
-    locations = arrays.get("num_locations", ample)
+    step = state = offset = code = rewrite = 0
+    count = len(arrays["num_steps"])
+    # Older files hold neither `num_locations` nor anything about everywhere-actions, which their episodes do not have.
+    locations = arrays.get("num_locations", np.full(count, MAX_LOCATIONS))
+    everywhere = arrays.get("everywhere", np.full(count, _NO_LOCATION)).tolist()
+    num_rewrites, rewrites = (
+        arrays.get("num_rewrites", np.zeros(count, int)).tolist(),
+        arrays.get("rewrites", NO_REWRITES),
+    )
     for i, steps in enumerate(arrays["num_steps"].tolist()):
         offsets = arrays["legal_offsets"][offset : offset + steps + 2]
         yield Episode(
@@ -255,14 +300,18 @@ def _split_episodes(arrays: Mapping[str, np.ndarray]) -> Iterator[Episode]:
             terminated=bool(arrays["terminated"][i]),
             truncated=bool(arrays["truncated"][i]),
             num_locations=int(locations[i]),
+            everywhere=None if everywhere[i] == _NO_LOCATION else everywhere[i],
+            rewrites=rewrites[rewrite : rewrite + num_rewrites[i]],
         )
         step, state, offset, code = step + steps, state + steps + 1, offset + steps + 2, code + int(offsets[-1])
+        rewrite += num_rewrites[i]
 
 
 class RewriteEnv(Protocol):
     """The interface that collection needs of an environment; `environment.GraphSubstitutionEnv` fulfils it.
 
-    Observations are dicts with "graph" (nodes, edges, edge_links); `info` has "graph_hash" and "cost_ms".
+    Observations are dicts with "graph" (nodes, edges, edge_links); `info` has "graph_hash" and "cost_ms", and after a
+    step by an everywhere-action "rewrites", its single rewrites (rule, location).
     """
 
     @property
@@ -270,6 +319,11 @@ class RewriteEnv(Protocol):
     @property
     def num_locations(self) -> int:
         """See `Episode`."""
+        ...
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether the location `num_locations` stands for all places of a rule."""
         ...
 
     def reset(self, *, seed: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]: ...
@@ -296,7 +350,8 @@ def collect(
 
     Args:
       env: the real environment.
-      policy: called with every observation and the episode's own generator; uniformly random by default.
+      policy: called with every observation and the episode's own generator; by default a `RandomAgent`, which takes
+        everywhere-actions with `EVERYWHERE_PROBABILITY` if there are any.
       num_episodes: the number of episodes, at least 1.
       seed: the seed of this collection.
       first: the number of the first episode.
@@ -306,7 +361,7 @@ def collect(
     """
     if num_episodes < 1:
         raise ValueError(f"num_episodes must be at least 1, got {num_episodes}")
-    policy = policy or RandomAgent(seed)
+    policy = policy or RandomAgent(seed, everywhere_probability=EVERYWHERE_PROBABILITY if env.everywhere else None)
     buffer: EpisodeBuffer | None = None
     for index in range(first, first + num_episodes):
         recorder = _Recorder(env, index, seed)
@@ -340,6 +395,8 @@ class _Recorder:
         hashes: list[str] = []
         costs: list[float] = []
         legal: list[np.ndarray] = []
+        rewrites: list[tuple[int, int, int]] = []
+        everywhere = int(self.env.num_locations) if self.env.everywhere else None
         terminated = truncated = False
         while True:
             hashes.append(self.info["graph_hash"])
@@ -350,6 +407,8 @@ class _Recorder:
                 break
             action = np.asarray(policy(self.observation, self.generator), np.int32).reshape(2)
             self.observation, reward, terminated, truncated, self.info = self.env.step(action)
+            if everywhere is not None and action[1] == everywhere:
+                rewrites += [(len(actions), rule, location) for rule, location in self.info["rewrites"]]
             actions.append(action)
             rewards.append(float(reward))
         return Episode(
@@ -363,11 +422,15 @@ class _Recorder:
             terminated=bool(terminated),
             truncated=bool(truncated),
             num_locations=int(self.env.num_locations),
+            everywhere=everywhere,
+            rewrites=np.array(rewrites, np.int32).reshape(-1, 3),
         )
 
 
 def indexed_by_rank(buffer: EpisodeBuffer) -> EpisodeBuffer:
     """Returns the episodes with actions indexed by rank: location i is the i-th legal one of the rule in that state.
+
+    Everywhere-actions keep their location, which is beyond all ranks.
 
     The published implementations name rewrites in this way. The meaning of a name then changes from state to state, and
     a mask only shows how many matches every rule has.
@@ -377,20 +440,23 @@ def indexed_by_rank(buffer: EpisodeBuffer) -> EpisodeBuffer:
 
 
 def _ranked(episode: Episode, num_rules: int) -> Episode:
-    legal = np.concatenate([_ranks(episode.codes_at(t)) for t in range(episode.num_steps + 1)])
+    everywhere = episode.everywhere
+    legal = np.concatenate([_ranks(episode.codes_at(t), everywhere) for t in range(episode.num_steps + 1)])
     actions = [
-        _ranked_action(pair, episode.codes_at(t)) if pair[0] < num_rules else pair
+        _ranked_action(pair, episode.codes_at(t), everywhere) if pair[0] < num_rules else pair
         for t, pair in enumerate(episode.actions)
     ]
     return replace(episode, actions=np.stack(actions).astype(np.int32), legal_codes=legal, num_locations=0)
 
 
-def _ranks(codes: np.ndarray) -> np.ndarray:
+def _ranks(codes: np.ndarray, everywhere: int | None) -> np.ndarray:
     """Turns sorted codes of (rule, location) into codes of (rule, rank), which are sorted too."""
-    rules = unpack(codes)[:, 0]
-    first = np.searchsorted(rules, rules)
-    return pack(np.stack([rules, np.arange(len(rules)) - first], axis=-1))
+    rules, locations = unpack(codes).T
+    ranks = np.arange(len(rules)) - np.searchsorted(rules, rules)
+    if everywhere is not None:
+        ranks = np.where(locations == everywhere, everywhere, ranks)
+    return pack(np.stack([rules, ranks], axis=-1))
 
 
-def _ranked_action(pair: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    return unpack(_ranks(codes)[codes == pack(pair[np.newaxis])])[0]
+def _ranked_action(pair: np.ndarray, codes: np.ndarray, everywhere: int | None) -> np.ndarray:
+    return unpack(_ranks(codes, everywhere)[codes == pack(pair[np.newaxis])])[0]

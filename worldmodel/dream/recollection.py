@@ -88,7 +88,7 @@ class _Latent:
     def __init__(self, env: RewriteEnv, world_model: WorldModel) -> None:
         self._real = _Remembering(env)
         self._latent = LatentEnv(self._real, world_model)
-        self.rule_names, self.num_locations = env.rule_names, env.num_locations
+        self.rule_names, self.num_locations, self.everywhere = env.rule_names, env.num_locations, env.everywhere
         self.legal_actions = env.legal_actions
 
     def reset(self, *, seed: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -108,7 +108,7 @@ class _Remembering:
     def __init__(self, env: RewriteEnv) -> None:
         self._env = env
         self.observation: dict[str, Any] = {}
-        self.rule_names, self.num_locations = env.rule_names, env.num_locations
+        self.rule_names, self.num_locations, self.everywhere = env.rule_names, env.num_locations, env.everywhere
         self.legal_actions = env.legal_actions
 
     def reset(self, *, seed: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -218,8 +218,8 @@ class MdnRnn(snt.Module):
           h: [n, H], the output of `advance` for this step; z: [n, Z], before the step; action: int32 [n];
           legal: float32 [n, A + 1], before the step; codes: from `action_codes`.
         """
-        rules = tf.gather(codes.inputs.actions.rules, action)
-        least, most = tf.unstack(tf.gather(codes.inputs.rule_changes, rules), axis=1)
+        kinds = tf.gather(codes.inputs.actions.kinds, action)
+        least, most = tf.unstack(tf.gather(codes.inputs.rule_changes, kinds), axis=1)
         found = []
         for number, member in enumerate(self.members):
             seen = self.see(number, h, z, action, legal, codes)

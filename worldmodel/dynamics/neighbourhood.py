@@ -4,6 +4,8 @@ A rewrite switches legal actions on and off near its own site. What it switches 
 are legal around it, in the same way wherever it is applied. So the data gives each rule a list of slots (other rule,
 distance between the sites), and slot p of an action of that rule is one particular mask bit, or no bit. How a slot
 changes, and what it tells about the step, is learned once per rule instead of once per action.
+
+Everywhere-actions have no site, so they have no neighbourhood and are in none.
 """
 
 from __future__ import annotations
@@ -46,6 +48,11 @@ def neighbour_slots(buffer: EpisodeBuffer, most: int, reach: int) -> np.ndarray:
     return slots
 
 
+def rows_of_actions(slots: np.ndarray, table: ActionTable) -> np.ndarray:
+    """Returns the row of every action's rule, see `neighbourhood_rows`: int32 [A + 1]; 0 for everywhere-actions."""
+    return np.where(table.is_everywhere, 0, neighbourhood_rows(slots)[table.rules]).astype(np.int32)
+
+
 def neighbourhood_rows(slots: np.ndarray) -> np.ndarray:
     """Returns the row of every rule among the rules that have slots, from 1: int32 [R + 1].
 
@@ -70,7 +77,8 @@ def neighbour_table(slots: np.ndarray, table: ActionTable) -> np.ndarray:
     there = (rules != NO_SLOT) & (locations >= 0)
     codes = pack(np.stack([np.where(there, rules, 0), np.where(there, locations, 0)], axis=-1)).reshape(rules.shape)
     found = table.find_codes(codes)
-    neighbours[:-1] = np.where(there & (found >= 0), found, table.num_actions)
+    at_sites = ~table.is_everywhere[:-1, np.newaxis] & ~table.is_everywhere[found]
+    neighbours[:-1] = np.where(there & (found >= 0) & at_sites, found, table.num_actions)
     return neighbours
 
 
@@ -107,7 +115,7 @@ def _evidence(buffer: EpisodeBuffer, reach: int) -> tuple[_Counted, _Counted, np
     legal: list[_Counted] = []
     applications = np.zeros(buffer.num_rules, int)
     for episode in buffer:
-        times = np.flatnonzero(episode.actions[:, 0] < buffer.num_rules)
+        times = np.flatnonzero(episode.kinds(buffer.num_rules) < buffer.num_rules)
         applications += np.bincount(episode.actions[times, 0], minlength=buffer.num_rules)
         before, after = _states(episode, times), _states(episode, times + 1)
         switched.append(_seen(episode, times, np.setxor1d(before, after, assume_unique=True)))
@@ -116,14 +124,15 @@ def _evidence(buffer: EpisodeBuffer, reach: int) -> tuple[_Counted, _Counted, np
 
 
 def _states(episode: Episode, times: np.ndarray) -> np.ndarray:
-    """Returns the legal actions of the states at `times`: int64 [n].
+    """Returns the legal actions of the states at `times`, without everywhere-actions: int64 [n].
 
     The lower 32 bits are the packed code of the action, the upper bits are the place of its state in `times`.
     """
     lengths = np.diff(episode.legal_offsets)[times]
     first = np.repeat(episode.legal_offsets[times] - (np.cumsum(lengths) - lengths), lengths)
     codes = episode.legal_codes[first + np.arange(lengths.sum())]
-    return (np.repeat(np.arange(len(times)), lengths) << 32) | codes
+    states = (np.repeat(np.arange(len(times)), lengths) << 32) | codes
+    return states if episode.everywhere is None else states[unpack(codes)[:, 1] != episode.everywhere]
 
 
 def _seen(episode: Episode, times: np.ndarray, states: np.ndarray, reach: int = MAX_LOCATIONS) -> _Counted:

@@ -1,4 +1,8 @@
-"""Mean rewards per action and per rule. The reward head starts from them, and baselines predict by them."""
+"""Mean rewards per action and per rule. The reward head starts from them, and baselines predict by them.
+
+"Per rule" is per kind of action (`data.actions.kinds_of`): what a rule earns everywhere says little of one site. K is
+the number of kinds, R + 1 if there are no everywhere-actions.
+"""
 
 from __future__ import annotations
 
@@ -24,28 +28,28 @@ def scaled_to_start(buffer: EpisodeBuffer) -> EpisodeBuffer:
 
 
 def mean_reward_per_rule(buffer: EpisodeBuffer) -> np.ndarray:
-    """Returns the mean reward of every rule and of NO-OP: float32 [R + 1].
+    """Returns the mean reward of every kind of action: float32 [K].
 
-    A rule that was never taken gets the overall mean, and NO-OP gets 0.
+    A kind that was never taken gets the overall mean, and NO-OP gets 0.
     """
-    pairs, rewards = _steps(buffer)
-    rules = pairs[:, 0]
-    totals, counts = _sums(rules, rewards, buffer.num_rules + 1)
-    overall = rewards.mean() if rewards.size else 0.0
-    fallback = np.append(np.full(buffer.num_rules, overall), 0.0)
+    kinds, rewards = _kinds(buffer), _steps(buffer)[1]
+    totals, counts = _sums(kinds, rewards, buffer.num_kinds)
+    fallback = np.full(buffer.num_kinds, rewards.mean() if rewards.size else 0.0)
+    fallback[buffer.num_rules] = 0.0
     return np.where(counts > 0, totals / np.maximum(counts, 1), fallback).astype(np.float32)
 
 
 def reward_spread_per_rule(buffer: EpisodeBuffer, *, shrinkage: float = 0.01) -> np.ndarray:
-    """Returns the standard deviation of every rule's rewards: float32 [R + 1]; 0 for NO-OP if it was never taken.
+    """Returns the standard deviation of the rewards of every kind: float32 [K]; 0 for NO-OP if it was never taken.
 
     Args:
-      shrinkage: number of pseudo-observations of the overall variance that are added, for rules that are rare.
+      shrinkage: number of pseudo-observations of the overall variance that are added, for kinds that are rare.
     """
-    pairs, rewards = _steps(buffer)
-    deviations = rewards - mean_reward_per_rule(buffer)[pairs[:, 0]]
-    totals, counts = _sums(pairs[:, 0], deviations**2, buffer.num_rules + 1)
-    prior = np.append(np.full(buffer.num_rules, rewards.var()), 0.0)
+    kinds, rewards = _kinds(buffer), _steps(buffer)[1]
+    deviations = rewards - mean_reward_per_rule(buffer)[kinds]
+    totals, counts = _sums(kinds, deviations**2, buffer.num_kinds)
+    prior = np.full(buffer.num_kinds, rewards.var())
+    prior[buffer.num_rules] = 0.0
     return np.sqrt((totals + shrinkage * prior) / (counts + shrinkage)).astype(np.float32)
 
 
@@ -79,16 +83,16 @@ class ActionRewards(NamedTuple):
         """
         pairs, rewards = _steps(buffer)
         totals, counts = _sums(table.encode(pairs), rewards, table.num_actions + 1)
-        prior = mean_reward_per_rule(buffer)[table.rules]
+        prior = mean_reward_per_rule(buffer)[table.kinds]
         mean = (totals + shrinkage * prior) / (counts + shrinkage)
-        spread = reward_spread_per_rule(buffer)[table.rules]
+        spread = reward_spread_per_rule(buffer)[table.kinds]
         return cls(mean.astype(np.float32), spread, counts.astype(np.float32))
 
     @classmethod
     def of_rules(cls, mean: np.ndarray, spread: np.ndarray, table: ActionTable) -> ActionRewards:
-        """Makes them for a graph without training data, from the mean and spread float32 [R + 1] of every rule."""
-        means = mean[table.rules]
-        return cls(means, spread[table.rules], np.full_like(means, np.inf))
+        """Makes them for a graph without training data, from the mean and spread float32 [K] of every kind."""
+        means = mean[table.kinds]
+        return cls(means, spread[table.kinds], np.full_like(means, np.inf))
 
     def keeping(self, table: ActionTable, before: ActionRewards, known: ActionTable) -> ActionRewards:
         """Returns them with the mean and spread that the weights of known actions were trained with.
@@ -113,6 +117,11 @@ def _steps(buffer: EpisodeBuffer) -> tuple[np.ndarray, np.ndarray]:
     pairs = np.concatenate([np.zeros((0, 2), np.int32), *(episode.actions for episode in buffer)])
     rewards = np.concatenate([np.zeros(0), *(episode.rewards for episode in buffer)])
     return pairs, rewards
+
+
+def _kinds(buffer: EpisodeBuffer) -> np.ndarray:
+    """Returns the kinds of the actions of all steps, in the order of `_steps`."""
+    return np.concatenate([np.zeros(0, np.int32), *(episode.kinds(buffer.num_rules) for episode in buffer)])
 
 
 def _sums(keys: np.ndarray, rewards: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -51,6 +51,7 @@ class ActionInputs(NamedTuple):
 
     Attributes:
       rules: int32 [A + 1], the rule of every action.
+      kinds: int32 [A + 1], the kind of every action, see `data.actions.kinds_of`.
       sites: int32 [A + 1], the row of every action's site in the table of learned sites of all start graphs.
       rows: int32 [A + 1], the row of every action in the table of learned actions of all start graphs.
       nodes: float32 [A + 1, node width], the encoder's output for the node of the start graph at each action's site;
@@ -58,6 +59,7 @@ class ActionInputs(NamedTuple):
     """
 
     rules: Any
+    kinds: Any
     sites: Any
     rows: Any
     nodes: Any
@@ -84,7 +86,7 @@ class StartGraphInputs(NamedTuple):
         cost (`ModelSizes.cost_in_latent`), else of the cost of the graph that is rewritten.
       embedding: float32 [1, Z], the start graph's embedding, standardised over all start graphs of the training data.
       cost: float32 [1], the last number of the start graph's latent.
-      rule_changes: float32 [R + 1, 2, Z], see `Statistics`.
+      rule_changes: float32 [K, 2, Z], see `Statistics`.
     """
 
     actions: ActionInputs
@@ -99,7 +101,7 @@ def inputs_signature(sizes: ModelSizes) -> StartGraphInputs:
     """Returns the entry of an `input_signature` with which one trace serves start graphs of every size."""
     row, number = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.float32)
     return StartGraphInputs(
-        actions=ActionInputs(row, row, row, nodes=tf.TensorSpec([None, sizes.node_width], tf.float32)),
+        actions=ActionInputs(row, row, row, row, nodes=tf.TensorSpec([None, sizes.node_width], tf.float32)),
         neighbours=Neighbours(row, slots=tf.TensorSpec([None, sizes.slots], tf.int32)),
         rewards=ActionRewards(mean=number, spread=number, counts=number),
         embedding=tf.TensorSpec([1, sizes.latent], tf.float32),
@@ -126,6 +128,8 @@ class ActionCodes(NamedTuple):
 class Statistics:
     """Statistics of the training data of all start graphs together.
 
+    K is the number of kinds of actions (`data.actions.num_kinds`): R + 1, or 2 R + 1 if there are everywhere-actions.
+
     Attributes:
       deviation: float32 [Z], root mean square distance of raw embeddings from the centre of their start graph.
       offset: float32 [Z], mean over the start graphs of the difference between the centre and the start graph.
@@ -133,9 +137,9 @@ class Statistics:
         deviation is infinite in a dimension in which all are alike, because weights of that dimension were never
         trained and another graph must not use them.
       slots: int32 [R, P, 2], see `neighbourhood`.
-      rule_mean, rule_spread: float32 [R + 1], mean and standard deviation of every rule's rewards, in the units of
+      rule_mean, rule_spread: float32 [K], mean and standard deviation of the rewards of every kind, in the units of
         `StartGraphInputs.rewards`.
-      rule_changes: float32 [R + 1, 2, Z], least and greatest change of the latent by every rule.
+      rule_changes: float32 [K, 2, Z], least and greatest change of the latent by every kind.
       longest: number of steps of the longest training episode. Nothing is known of states further from their start.
       encoder_states: number of distinct states that the encoder was trained on.
     """
@@ -198,6 +202,7 @@ class StartGraph:
         learned = np.arange(self.table.num_actions + 1)
         return ActionInputs(
             rules=tf.constant(self.table.rules),
+            kinds=tf.constant(self.table.kinds),
             sites=tf.constant(self.is_trained * (self.first_site + self.table.sites), tf.int32),
             rows=tf.constant(self.is_trained * (self.first_action + learned), tf.int32),
             nodes=tf.constant(self.nodes, tf.float32),
@@ -232,7 +237,7 @@ _OWN_ARRAYS = ("start", "centre", "embedding", "nodes", "first_site", "first_act
 def nodes_at_sites(table: ActionTable, embedded: np.ndarray, num_locations: int) -> np.ndarray:
     """Returns the encoder's output for the node at every action's site: float32 [A + 1, width].
 
-    Sites number the operators of the start graph in the order of its nodes' rows.
+    Sites number the operators of the start graph in the order of its nodes' rows. Everywhere-actions have no node.
 
     Args:
       embedded: float32 [operators, width], the encoder's output for the start graph without its inputs.
@@ -242,28 +247,29 @@ def nodes_at_sites(table: ActionTable, embedded: np.ndarray, num_locations: int)
     rows = np.zeros((table.num_actions + 1, embedded.shape[1]), np.float32)
     if num_locations < len(embedded):
         return rows
-    there = np.flatnonzero(table.locations[:-1] < len(embedded))
+    there = np.flatnonzero((table.locations[:-1] < len(embedded)) & ~table.is_everywhere[:-1])
     rows[there] = embedded[table.locations[there]]
     return rows
 
 
 def changes_per_rule(buffer: EpisodeBuffer, embeddings: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Returns the least and greatest change of every number of the latent by each rule: float32 [R + 1, 2, Z].
+    """Returns the least and greatest change of every number of the latent by each kind of action: float32 [K, 2, Z].
 
     Dreams keep the means of their steps within this range. Good play reaches states that random play hardly ever does.
     A network's prediction there can be anything, and one wrong step spoils all steps after it; the rewrite itself does
     much the same as everywhere.
 
-    A rule that was never taken gets the range of all rules together, and NO-OP gets 0.
+    A kind that was never taken gets the range of all kinds together, and NO-OP gets 0.
 
     Args:
       buffer: episodes with at least one rewrite.
       embeddings: float32 [Z] by graph hash, for every graph that they visit.
     """
-    rules = np.concatenate([episode.actions[:, 0] for episode in buffer])
+    kinds = np.concatenate([episode.kinds(buffer.num_rules) for episode in buffer])
     changes = np.concatenate([np.diff([embeddings[h] for h in episode.hashes], axis=0) for episode in buffer])
-    known = np.zeros((buffer.num_rules + 1, 2, changes.shape[1]), np.float32)
-    for rule in range(buffer.num_rules):
-        its_own = changes[rules == rule] if rule in rules else changes
-        known[rule] = its_own.min(axis=0), its_own.max(axis=0)
+    known = np.zeros((buffer.num_kinds, 2, changes.shape[1]), np.float32)
+    for kind in range(buffer.num_kinds):
+        if kind != buffer.num_rules:
+            its_own = changes[kinds == kind] if kind in kinds else changes
+            known[kind] = its_own.min(axis=0), its_own.max(axis=0)
     return known

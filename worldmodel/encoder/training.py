@@ -103,8 +103,7 @@ class EncoderDataset:
 
     def targets(self, states: Sequence[tuple[Episode, int]]) -> StateTargets:
         """Returns the targets of (episode, time) states."""
-        locations = [episode.legal_actions(t)[:, 0] for episode, t in states]
-        counts = np.stack([np.bincount(rules, minlength=self.table.num_rules) for rules in locations])
+        counts = np.stack([episode.match_counts(t, self.table.num_rules) for episode, t in states])
         masks = np.zeros((len(states), self.table.num_actions), np.float32)
         for mask, (episode, t) in zip(masks, states, strict=True):
             known = self.table.find_codes(episode.codes_at(t))

@@ -41,12 +41,16 @@ class Session {
   explicit Session(State start) : state_(std::make_shared<const State>(std::move(start))) {}
   [[nodiscard]] const State& state() const { return *state_; }
   void step(std::int32_t rule, std::int32_t location);
+  // Carries a rule out everywhere, as one step; returns the locations of the single rewrites.
+  std::vector<std::int32_t> step_everywhere(std::int32_t rule);
   // Returns the state with the prices of all rewrites. It keeps them, and later states inherit what a step leaves alone.
   const State& priced();
   // Takes the last step back. Throws InvalidInput if there is none.
   void undo();
 
  private:
+  void move_on(std::shared_ptr<const State> next);
+
   std::shared_ptr<const State> state_;
   std::deque<std::shared_ptr<const State>> past_;
 };

@@ -17,12 +17,12 @@ py::tuple features(const State& state) {
                         to_array(std::move(arrays.links), {edges, 2}));
 }
 
-py::array_t<float> candidate_features(const State& state, std::int64_t max_candidates, bool one_hot_rules, bool costs) {
+py::array_t<float> candidate_features(const State& state, std::int64_t max_candidates, bool one_hot_rules, bool costs, bool everywhere) {
   constexpr std::int64_t kMost = 1 << 20;    // a state with more rewrites than that would not fit into memory either
   if (max_candidates < 1 || max_candidates > kMost) {
     throw InvalidInput("max_candidates must lie in [1, " + std::to_string(kMost) + "], got " + std::to_string(max_candidates));
   }
-  const CandidateColumns columns{.one_hot_rules = one_hot_rules, .costs = costs};
+  const CandidateColumns columns{.one_hot_rules = one_hot_rules, .costs = costs, .everywhere = everywhere};
   py::array_t<float> rows({static_cast<py::ssize_t>(max_candidates) + 1, static_cast<py::ssize_t>(columns.count(state))});
   const std::span<float> data(rows.mutable_data(), static_cast<std::size_t>(rows.size()));
   {
@@ -37,9 +37,9 @@ py::array_t<float> candidate_features(const State& state, std::int64_t max_candi
 void bind_features(py::module_& module) {
   py::class_<Session>(module.attr("State"))
       .def("features", [](const Session& session) { return features(session.state()); })
-      .def("candidate_features", [](Session& session, std::int64_t max_candidates, bool one_hot_rules, bool costs) {
-             return candidate_features(costs ? session.priced() : session.state(), max_candidates, one_hot_rules, costs);
-           }, py::arg("max_candidates"), py::arg("one_hot_rules") = true, py::arg("costs") = false);
+      .def("candidate_features", [](Session& session, std::int64_t max_candidates, bool one_hot_rules, bool costs, bool everywhere) {
+             return candidate_features(costs ? session.priced() : session.state(), max_candidates, one_hot_rules, costs, everywhere);
+           }, py::arg("max_candidates"), py::arg("one_hot_rules") = true, py::arg("costs") = false, py::arg("everywhere") = false);
   module.attr("NUM_FEATURE_OPERATORS") = feature_operator_count();
   module.attr("NUM_DTYPES") = kDtypes;
 }

@@ -53,9 +53,9 @@ void bind_search(py::module_& module) {
   define_search(module, "search_greedy", [](const Session& session, std::int64_t budget, double seconds, std::int64_t memory, int threads, const ProgressFunction& progress) {
     return run_search(progress, [&](const SearchProgress& report) { return search_greedy(session.state(), limits(budget, seconds, memory, threads), report); });
   });
-  define_search(module, "search_beam", [](const Session& session, std::int64_t width, std::int64_t budget, double seconds, std::int64_t memory, int threads, const ProgressFunction& progress) {
-    return run_search(progress, [&](const SearchProgress& report) { return search_beam(session.state(), width, limits(budget, seconds, memory, threads), report); });
-  }, py::arg("width") = 16);
+  define_search(module, "search_beam", [](const Session& session, std::int64_t width, bool everywhere, std::int64_t budget, double seconds, std::int64_t memory, int threads, const ProgressFunction& progress) {
+    return run_search(progress, [&](const SearchProgress& report) { return search_beam(session.state(), width, everywhere, limits(budget, seconds, memory, threads), report); });
+  }, py::arg("width") = 16, py::arg("everywhere") = false);
   define_search(module, "search_restarts", [](const Session& session, std::int64_t walk, std::uint64_t seed, std::int64_t budget, double seconds, std::int64_t memory, int threads, const ProgressFunction& progress) {
     return run_search(progress, [&](const SearchProgress& report) { return search_restarts(session.state(), walk, seed, limits(budget, seconds, memory, threads), report); });
   }, py::arg("walk") = 10, py::arg("seed") = 0);

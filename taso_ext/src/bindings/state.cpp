@@ -1,5 +1,7 @@
 #include "bindings/bindings.hpp"
 
+#include "rewriting/everywhere.hpp"
+
 namespace rlflow {
 namespace {
 
@@ -10,7 +12,17 @@ constexpr std::size_t kMostUndone = 256;
 
 void Session::step(std::int32_t rule, std::int32_t location) {
   const py::gil_scoped_release release;
-  auto next = std::make_shared<const State>(state_->after(state_->match(rule, location)));
+  move_on(std::make_shared<const State>(state_->after(state_->match(rule, location))));
+}
+
+std::vector<std::int32_t> Session::step_everywhere(std::int32_t rule) {
+  const py::gil_scoped_release release;
+  EverywhereStep step = rlflow::step_everywhere(*state_, rule);
+  move_on(std::move(step.state));
+  return std::move(step.locations);
+}
+
+void Session::move_on(std::shared_ptr<const State> next) {
   past_.push_back(std::exchange(state_, std::move(next)));
   if (past_.size() > kMostUndone) past_.pop_front();
 }
@@ -62,11 +74,20 @@ py::array_t<std::int32_t> legal_actions(const State& state) {
   return to_array(std::move(pairs), {static_cast<py::ssize_t>(state.matches().size()), 2});
 }
 
-py::tuple candidates(Session& session) {
+py::array_t<bool> everywhere_mask(const State& state) {
+  py::array_t<bool> mask(static_cast<py::ssize_t>(state.game().rules().size()));
+  bool* data = mask.mutable_data();
+  std::fill(data, data + mask.size(), false);
+  for (const std::int32_t rule : rules_everywhere(state)) data[rule] = true;
+  return mask;
+}
+
+py::tuple candidates(Session& session, bool everywhere) {
   std::vector<Candidate> list;
   {
     const py::gil_scoped_release release;
-    list = session.priced().candidates();
+    if (everywhere) list = everywhere_candidates(session.state());
+    else list = session.priced().candidates();
   }
   std::vector<std::int32_t> rules, locations;
   std::vector<double> costs;
@@ -95,6 +116,11 @@ void bind_state(py::module_& module) {
       .def("is_legal", [](const Session& session, std::int32_t rule, std::int32_t location) { return session.state().is_legal(rule, location); },
            py::arg("rule"), py::arg("location"))
       .def("step", &Session::step, py::arg("rule"), py::arg("location"))
+      .def("step_everywhere", [](Session& session, std::int32_t rule) {
+        std::vector<std::int32_t> locations = session.step_everywhere(rule);
+        const auto size = static_cast<py::ssize_t>(locations.size());
+        return to_array(std::move(locations), {size});
+      }, py::arg("rule"))
       .def("undo", &Session::undo)
       .def("rematched", [](const Session& session) { return Session(session.state().rematched()); })
       .def_property_readonly("graph", [](const Session& session) { return session.state().graph(); })
@@ -109,7 +135,9 @@ void bind_state(py::module_& module) {
       .def("location_mask", [](const Session& session) { return location_mask(session.state()); })
       .def("location_counts", [](const Session& session) { return location_counts(session.state()); })
       .def("legal_actions", [](const Session& session) { return legal_actions(session.state()); })
-      .def("candidates", &candidates);
+      .def("everywhere_mask", [](const Session& session) { return everywhere_mask(session.state()); })
+      .def("candidates", [](Session& session) { return candidates(session, false); })
+      .def("everywhere_candidates", [](Session& session) { return candidates(session, true); });
 }
 
 }  // namespace rlflow

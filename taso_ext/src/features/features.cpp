@@ -31,6 +31,17 @@ std::vector<std::int32_t> runtime_positions(const Graph& graph, std::int32_t& co
   return positions;
 }
 
+// Returns the nodes of all matches of a rule, each once.
+std::vector<NodeId> nodes_of_rule(const State& state, std::int32_t rule) {
+  std::vector<NodeId> nodes;
+  for (const Match& match : state.matches()) {
+    if (match.rule == rule) nodes.insert(nodes.end(), state.nodes(match).begin(), state.nodes(match).end());
+  }
+  std::ranges::sort(nodes);
+  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+  return nodes;
+}
+
 }  // namespace
 
 std::uint32_t feature_operator_count() { return known_operator_count() + kUnknownBuckets + 1; }
@@ -92,29 +103,49 @@ void put_candidate_features(const State& state, const CandidateColumns& columns,
     else row[0] = static_cast<float>(rule + 1) / static_cast<float>(rules + 1);
   };
   put_rule(rows.data(), rules);
-  std::int32_t runtime_nodes = 0;
-  const std::vector<std::int32_t> positions = runtime_positions(graph, runtime_nodes);
-  const std::vector<Candidate> priced = columns.costs ? state.candidates() : std::vector<Candidate>();
-  const std::size_t shown = std::min(state.matches().size(), rows.size() / width - 1);
-  for (std::size_t k = 0; k < shown; ++k) {
-    const Match& match = state.matches()[k];
-    const auto nodes = state.nodes(match);
+  const auto put_work = [&](float* row, std::span<const NodeId> nodes) {
     double flops = 0, bytes = 0;
     for (const NodeId id : nodes) {
       flops += graph.signature(id).flops;
       bytes += graph.signature(id).bytes;
     }
-    float* row = rows.data() + (k + 1) * width;
-    put_rule(row, static_cast<std::size_t>(match.rule));
-    row += columns.rule_columns(state);
-    row[0] = static_cast<float>(match.location + 1) / static_cast<float>(state.game().locations());
-    row[1] = static_cast<float>(positions[nodes[match.recipe->root]] + 1) / static_cast<float>(runtime_nodes);
     row[2] = log_scaled(flops, 20.0);
     row[3] = log_scaled(bytes, 20.0);
+  };
+  const auto put_change = [&](float* row, const Candidate& candidate) {
     // A graph that consists of views alone costs nothing, so there is no ratio.
-    if (columns.costs && state.cost_ms() > 0 && priced[k].cost_ms > 0) {
-      row[4] = static_cast<float>(100.0 * std::log(priced[k].cost_ms / state.cost_ms()));
+    if (state.cost_ms() > 0 && candidate.cost_ms > 0) row[4] = static_cast<float>(100.0 * std::log(candidate.cost_ms / state.cost_ms()));
+  };
+  const std::size_t places = rows.size() / width - 1;
+  std::size_t used = 0;
+  const auto next_row = [&](std::int32_t rule, bool everywhere) {
+    float* row = rows.data() + ++used * width;
+    put_rule(row, static_cast<std::size_t>(rule));
+    row += columns.rule_columns(state);
+    if (everywhere) row[0] = 1.0F;
+    return row + (columns.everywhere ? 1 : 0);
+  };
+  if (columns.everywhere) {
+    std::vector<Candidate> candidates;
+    if (columns.costs) candidates = everywhere_candidates(state);
+    else for (const std::int32_t rule : rules_everywhere(state)) candidates.push_back({rule});
+    for (std::size_t k = 0; k < candidates.size() && used < places; ++k) {
+      float* row = next_row(candidates[k].rule, true);
+      put_work(row, nodes_of_rule(state, candidates[k].rule));
+      if (columns.costs) put_change(row, candidates[k]);
     }
+  }
+  std::int32_t runtime_nodes = 0;
+  const std::vector<std::int32_t> positions = runtime_positions(graph, runtime_nodes);
+  const std::vector<Candidate> priced = columns.costs ? state.candidates() : std::vector<Candidate>();
+  for (std::size_t k = 0; k < state.matches().size() && used < places; ++k) {
+    const Match& match = state.matches()[k];
+    const auto nodes = state.nodes(match);
+    float* row = next_row(match.rule, false);
+    row[0] = static_cast<float>(match.location + 1) / static_cast<float>(state.game().locations());
+    row[1] = static_cast<float>(positions[nodes[match.recipe->root]] + 1) / static_cast<float>(runtime_nodes);
+    put_work(row, nodes);
+    if (columns.costs) put_change(row, priced[k]);
   }
 }
 

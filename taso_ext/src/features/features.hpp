@@ -2,7 +2,7 @@
 // The legal rewrites of a state are rows of numbers, for agents that pick from a list.
 #pragma once
 
-#include "rewriting/state.hpp"
+#include "rewriting/everywhere.hpp"
 
 namespace rlflow {
 
@@ -25,18 +25,22 @@ struct Features {
 [[nodiscard]] Features graph_features(const State& state);
 
 // The columns of a rewrite. First comes its rule: either a column for each rule and one for NO-OP, of which one is 1,
-// or the single column (rule + 1) / (rules + 1). Then come (location + 1) / locations, which distinguishes rewrites
+// or the single column (rule + 1) / (rules + 1). If `everywhere` is true, a column follows that is 1 for a rule that is
+// carried out everywhere. Then come (location + 1) / locations, which distinguishes rewrites
 // that are alike in all other columns; the place of the root in topological order, in (0, 1]; the log FLOPs and log
-// bytes of the matched nodes; and, if `costs` is true, the change of the cost in percent: 100 ln(after / before).
+// bytes of the matched nodes; and, if `costs` is true, the change of the cost in percent: 100 ln(after / before). Of
+// a rule that is carried out everywhere, location and place are 0, and the nodes are those of all matches.
 struct CandidateColumns {
   bool one_hot_rules = true;
   bool costs = false;
+  bool everywhere = false;
 
   [[nodiscard]] std::size_t rule_columns(const State& state) const { return one_hot_rules ? state.game().rules().size() + 1 : 1; }
-  [[nodiscard]] std::size_t count(const State& state) const { return rule_columns(state) + 4 + (costs ? 1 : 0); }
+  [[nodiscard]] std::size_t count(const State& state) const { return rule_columns(state) + 4 + (costs ? 1 : 0) + (everywhere ? 1 : 0); }
 };
 
-// Fills `rows`, [rows, columns.count(state)], with NO-OP and then as many of state.matches() as fit; the rest is zero.
+// Fills `rows`, [rows, columns.count(state)], with NO-OP, then `rules_everywhere` if they have a column, and then
+// state.matches(), as many of them as fit; the rest is zero.
 // If columns.costs is true, the state must be priced.
 void put_candidate_features(const State& state, const CandidateColumns& columns, std::span<float> rows);
 

@@ -84,11 +84,11 @@ State State::start(Graph graph, std::shared_ptr<const RuleBook> rules, std::shar
   auto game = std::make_shared<Game>(graph.shared_context(), std::move(rules), std::move(costs), locations);
   State state(game, {std::move(graph), {}, {}, {}});
   state.find_all(*game->desk(), nullptr);
-  state.sum_costs(nullptr, {});
+  state.sum_costs(nullptr, {}, Pricing::kExact);
   return state;
 }
 
-State State::after(const Match& match) const {
+State State::after(const Match& match, Pricing pricing) const {
   State next(game_, game_->storage());
   const auto desk = game_->desk();
   apply(graph(), *match.recipe, match.key, held_.matches.nodes(match), held_.matches.values(match), next.held_.graph, desk->changed);
@@ -98,7 +98,7 @@ State State::after(const Match& match) const {
   if (everything) next.find_all(*desk, this);
   else next.find_changed(*desk, *this);
   const auto beyond = std::find_if(desk->reached.begin(), desk->reached.end(), [&](NodeId id) { return desk->distance[id] > 0; });
-  next.sum_costs(this, {desk->reached.begin(), beyond});
+  next.sum_costs(this, {desk->reached.begin(), beyond}, pricing);
   next.history_ = history_;
   next.history_ += match.key;
   if (next.graph().is_sparse()) next.compact();
@@ -113,7 +113,7 @@ Hash128 State::plain_hash_after(const Match& match) const {
 State State::rematched() const {
   State same(game_, {graph(), {}, {}, {}});
   same.find_all(*game_->desk(), this);
-  same.sum_costs(nullptr, {});
+  same.sum_costs(nullptr, {}, Pricing::kExact);
   return same;
 }
 
@@ -211,13 +211,15 @@ void State::drop_unused_ids() {
 }
 
 // Computes the costs of the nodes and their sum. `touched` lists the nodes whose cost may differ from that in
-// `previous`, unless costs look around.
-void State::sum_costs(const State* previous, std::span<const NodeId> touched) {
+// `previous`, unless the whole graph is priced.
+void State::sum_costs(const State* previous, std::span<const NodeId> touched, Pricing pricing) {
   const CostModel& costs = game_->costs();
+  const bool whole = costs.looks_around() && pricing == Pricing::kExact;
   const auto update = [&](NodeId id) {
     if (graph().node(id).weight_only) return;
     held_.fused[id] = is_fused(graph(), id);
-    if (!costs.looks_around()) held_.node_ms[id] = costs.price(graph().signature(id), held_.fused[id]).ms;
+    if (whole || (costs.looks_around() && keeps_price(*previous, id))) return;
+    held_.node_ms[id] = costs.price(graph().signature(id), held_.fused[id]).ms;
   };
   if (previous) {
     held_.fused.reserve(graph().node_count());
@@ -228,12 +230,18 @@ void State::sum_costs(const State* previous, std::span<const NodeId> touched) {
   held_.fused.resize(graph().node_count());
   held_.node_ms.resize(graph().node_count());
   std::ranges::for_each(previous ? touched : std::span(graph().order()), update);
-  if (costs.looks_around()) {
+  if (whole) {
     const std::vector<Cost> by_node = costs.price_in(graph());
     std::ranges::transform(by_node, held_.node_ms.begin(), &Cost::ms);
     for (const NodeId id : graph().order()) total_ += by_node[id];
   }
   for (const NodeId id : graph().order()) cost_ms_ += held_.node_ms[id];    // weights cost nothing
+}
+
+// Returns whether an operator of this state stands in `previous` too and is as fused there.
+bool State::keeps_price(const State& previous, NodeId id) const {
+  if (static_cast<std::size_t>(id) >= previous.graph().node_count() || !previous.graph().alive(id)) return false;
+  return previous.graph().origin(id) == graph().origin(id) && previous.held_.fused[id] == held_.fused[id];
 }
 
 void State::compact() {

@@ -13,6 +13,11 @@ struct Candidate {
   double cost_ms = 0;    // cost of the graph after the rewrite
 };
 
+// How the operators of a new state are priced. It makes a difference only if costs look around: then kPredicted takes
+// over the prices of operators that stay as they are and estimates the others by their signatures, as is done for
+// rewrites that are not carried out, while kExact prices the whole graph and may throw Unpriced.
+enum class Pricing { kExact, kPredicted };
+
 // What all states that descend from one start share. Several threads may use it.
 class Game {
  public:
@@ -73,7 +78,7 @@ class State {
   // Returns the start of a game. A `max_locations` of 0 means as many as there are run-time operators.
   [[nodiscard]] static State start(Graph graph, std::shared_ptr<const RuleBook> rules, std::shared_ptr<const CostModel> costs, std::int32_t max_locations);
   // Returns the state after a match. Prices that the step did not touch are taken over.
-  [[nodiscard]] State after(const Match& match) const;
+  [[nodiscard]] State after(const Match& match, Pricing pricing = Pricing::kExact) const;
   // Returns the plain hash of the graph after a match. That is a small part of the work of after(), unless the rule may
   // close a cycle.
   [[nodiscard]] Hash128 plain_hash_after(const Match& match) const;
@@ -117,7 +122,8 @@ class State {
   [[nodiscard]] const Match* find(std::int32_t rule, std::int32_t location) const;
   void drop_unused_ids();
   [[nodiscard]] std::shared_ptr<const State> price_matches() &&;
-  void sum_costs(const State* previous, std::span<const NodeId> touched);
+  void sum_costs(const State* previous, std::span<const NodeId> touched, Pricing pricing);
+  [[nodiscard]] bool keeps_price(const State& previous, NodeId id) const;
   void compact();
 
   std::shared_ptr<Game> game_;

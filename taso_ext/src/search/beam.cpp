@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 
 #include "search/explored.hpp"
 #include "search/watch.hpp"
@@ -11,8 +12,8 @@ constexpr std::int64_t kMostWidth = 1'000'000;
 
 class BeamSearch {
  public:
-  BeamSearch(const State& start, std::int64_t width, const SearchLimits& limits)
-      : limits_(limits), width_(static_cast<std::size_t>(width)), root_(start.priced()), explored_(root_, limits.memory_bytes), pool_(search_threads(start, limits)) {
+  BeamSearch(const State& start, std::int64_t width, bool everywhere, const SearchLimits& limits)
+      : limits_(limits), width_(static_cast<std::size_t>(width)), everywhere_(everywhere), root_(start.priced()), explored_(root_, limits.memory_bytes), pool_(search_threads(start, limits)) {
     result_.cost_ms = start.cost_ms();
   }
 
@@ -50,7 +51,8 @@ class BeamSearch {
 
   void expand(std::int32_t index, Frontier& frontier) {
     const std::shared_ptr<const State> state = explored_.tree().state(index);
-    const std::vector<Candidate> candidates = state->candidates();
+    std::vector<Candidate> candidates = state->candidates();
+    if (everywhere_) std::ranges::copy(everywhere_candidates(*state), std::back_inserter(candidates));
     for (std::size_t i = 0; i < candidates.size(); ++i) frontier.push({candidates[i].cost_ms, index, static_cast<std::uint32_t>(i)});
     result_.generated += static_cast<std::int64_t>(candidates.size());
     ++result_.expanded;
@@ -87,6 +89,7 @@ class BeamSearch {
 
   const SearchLimits& limits_;
   const std::size_t width_;
+  const bool everywhere_;
   SearchResult result_;
   std::int32_t best_ = 0;
   std::shared_ptr<const State> root_;
@@ -96,12 +99,12 @@ class BeamSearch {
 
 }  // namespace
 
-SearchResult search_beam(const State& start, std::int64_t width, const SearchLimits& limits, const SearchProgress& progress) {
+SearchResult search_beam(const State& start, std::int64_t width, bool everywhere, const SearchLimits& limits, const SearchProgress& progress) {
   check_limits(limits);
   if (width < 1 || width > kMostWidth) {
     throw InvalidInput("a beam must be 1 to " + std::to_string(kMostWidth) + " graphs wide, got " + std::to_string(width));
   }
-  return BeamSearch(start, width, limits).run(progress);
+  return BeamSearch(start, width, everywhere, limits).run(progress);
 }
 
 }  // namespace rlflow

@@ -30,6 +30,7 @@ class Explored {
   // turn: a graph that is new now may be known at that turn, which insert() tells.
   [[nodiscard]] Outcome carry_out(const QueuedRewrite& rewrite) {
     const std::shared_ptr<const State> parent = tree_.state(rewrite.parent);
+    if (rewrite.index >= parent->matches().size()) return carry_out_everywhere(*parent, rewrite.index - parent->matches().size());
     const Match& match = parent->matches()[rewrite.index];
     Outcome outcome{match.rule, match.location, nullptr};
     try {
@@ -59,6 +60,15 @@ class Explored {
   }
 
  private:
+  [[nodiscard]] static Outcome carry_out_everywhere(const State& parent, std::size_t number) {
+    Outcome outcome{rules_everywhere(parent)[number], parent.game().locations(), nullptr};
+    try {
+      outcome.state = step_everywhere(parent, outcome.rule).state->priced();
+    } catch (const Unpriced&) {
+      outcome.unpriced = true;
+    }
+    return outcome;
+  }
   bool insert(const Graph& graph) {
     const std::lock_guard guard(mutex_);
     return seen_.insert(graph.hash());

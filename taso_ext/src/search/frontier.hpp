@@ -8,7 +8,8 @@
 
 namespace rlflow {
 
-// The index-th match of a visited graph. The graph that it leads to is made when its turn comes.
+// The index-th match of a visited graph; indices behind the matches stand for its `rules_everywhere`. The graph that it
+// leads to is made when its turn comes.
 struct QueuedRewrite {
   double cost_ms = 0;
   std::int32_t parent = 0;

@@ -47,8 +47,9 @@ using SearchProgress = std::function<bool(std::int64_t, double)>;
 [[nodiscard]] SearchResult search_greedy(const State& start, const SearchLimits& limits, const SearchProgress& progress);
 
 // Searches level by level: of all rewrites of the graphs of a level, the `width` cheapest that lead to new graphs make
-// the next level.
-[[nodiscard]] SearchResult search_beam(const State& start, std::int64_t width, const SearchLimits& limits, const SearchProgress& progress);
+// the next level. With `everywhere`, a rule that is carried out everywhere is one of the rewrites; it is carried out to
+// learn its price.
+[[nodiscard]] SearchResult search_beam(const State& start, std::int64_t width, bool everywhere, const SearchLimits& limits, const SearchProgress& progress);
 
 // Searches by restarts: each takes `walk` random rewrites (a legal rule, then one of its locations), followed by
 // steepest descent.

@@ -96,7 +96,7 @@ std::shared_ptr<const State> SearchTree::state(std::int32_t index) {
   }
   if (steps.empty()) return state;
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    state = std::make_shared<const State>(state->after(state->match(step->first, step->second)));
+    state = after_action(*state, step->first, step->second);
   }
   const std::lock_guard guard(mutex_);
   hold(index, state);
@@ -104,10 +104,26 @@ std::shared_ptr<const State> SearchTree::state(std::int32_t index) {
 }
 
 std::vector<std::pair<std::int32_t, std::int32_t>> SearchTree::path(std::int32_t index) const {
-  const std::lock_guard guard(mutex_);
+  std::vector<std::pair<std::int32_t, std::int32_t>> steps;
+  {
+    const std::lock_guard guard(mutex_);
+    for (; index > 0; index = visited_[index].parent) steps.emplace_back(visited_[index].rule, visited_[index].location);
+  }
+  std::reverse(steps.begin(), steps.end());
+  if (std::ranges::none_of(steps, [&](const auto& step) { return is_everywhere(*root_, step.second); })) return steps;
+  // Which single rewrites "everywhere" stands for shows when it is carried out again.
   std::vector<std::pair<std::int32_t, std::int32_t>> actions;
-  for (; index > 0; index = visited_[index].parent) actions.emplace_back(visited_[index].rule, visited_[index].location);
-  std::reverse(actions.begin(), actions.end());
+  std::shared_ptr<const State> state = root_;
+  for (const auto& [rule, location] : steps) {
+    if (!is_everywhere(*state, location)) {
+      actions.emplace_back(rule, location);
+      state = after_action(*state, rule, location);
+      continue;
+    }
+    EverywhereStep step = step_everywhere(*state, rule);
+    for (const std::int32_t single : step.locations) actions.emplace_back(rule, single);
+    state = std::move(step.state);
+  }
   return actions;
 }
 

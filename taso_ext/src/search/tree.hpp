@@ -6,7 +6,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "rewriting/state.hpp"
+#include "rewriting/everywhere.hpp"
 
 namespace rlflow {
 
@@ -43,11 +43,13 @@ class SearchTree {
   // Limits the states held from now on, besides the root and one other, to `state_bytes`.
   void limit(std::size_t state_bytes);
 
-  // Adds the state reached from `parent` by (rule, location) and returns its index; the root has index 0.
+  // Adds the state reached from `parent` by (rule, location) and returns its index; the root has index 0. The location
+  // may be that of all matches of the rule.
   std::int32_t add(std::int32_t parent, std::int32_t rule, std::int32_t location, std::shared_ptr<const State> state);
   [[nodiscard]] std::shared_ptr<const State> state(std::int32_t index);
   // Says that the state will not be asked for again. A descendant may still be made from it while it is held.
   void release(std::int32_t index);
+  // Returns the single rewrites (rule, location) that lead to a state.
   [[nodiscard]] std::vector<std::pair<std::int32_t, std::int32_t>> path(std::int32_t index) const;
   [[nodiscard]] std::int64_t rebuilt() const;    // states that were made a second time
   [[nodiscard]] std::size_t state_bytes() const;

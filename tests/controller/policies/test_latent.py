@@ -3,11 +3,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from controller.policies.latent import LatentPolicy
 from controller.ppo.config import PolicyConfig
 from tests.controller.tiny_worlds import independent_sites
+from worldmodel.data.actions import ActionTable, pack
 from worldmodel.data.trajectory import LatentObservation
 
 WORLD = independent_sites(np.ones((2, 3)))
@@ -66,10 +68,29 @@ def test_the_location_depends_on_the_rule_chosen() -> None:
 
 def test_it_knows_the_rules_of_its_world_model_alone() -> None:
     """Only few of the hundreds of rules in a rule set match anywhere in one graph."""
-    table = SimpleNamespace(rules=np.array([3, 3, 40, 440]), sites=np.array([0, 1, 0, 2]))
+    table = ActionTable.of_codes(pack(np.array([[3, 5], [3, 7], [40, 5]])), num_rules=440)
     world_model = SimpleNamespace(table=table, latent_size=2, hidden_size=1)
     policy = LatentPolicy.for_world_model(world_model, config=PolicyConfig(noop_logit=0.0), seed=0)  # type: ignore[arg-type]
     seen = LatentObservation(tf.zeros([1, 2]), tf.zeros([1, 1]), tf.ones([1, 4], tf.bool))
     distribution, _ = policy.distribution_and_value(seen)
     first, second, third, noop = (float(tf.exp(distribution.log_prob(tf.constant([action])))[0]) for action in range(4))
     np.testing.assert_allclose([first + second, third, noop], np.full(3, 1 / 3), atol=0.02)
+
+
+def test_an_untrained_policy_carries_a_rule_out_everywhere_as_often_as_at_one_of_its_sites() -> None:
+    """This holds for any number of legal sites, in the table and in a list of candidates."""
+    sites, everywhere = 50, 60
+    pairs = [[3, site] for site in (*range(sites), everywhere)]
+    table = ActionTable.of_codes(pack(np.array(pairs)), num_rules=9, everywhere=everywhere)
+    world_model = SimpleNamespace(table=table, latent_size=2, hidden_size=1)
+    policy = LatentPolicy.for_world_model(world_model, config=PolicyConfig(), seed=0)  # type: ignore[arg-type]
+    features = tf.zeros([1, 3])
+    for legal in (2, 50):
+        actions = np.array([*range(legal), sites])
+        mask = np.isin(np.arange(sites + 2), actions)[np.newaxis]
+        for distribution, place in (
+            (policy.head.over_table(features, tf.constant(mask))[0], sites),
+            (policy.head.over_candidates(features, actions[np.newaxis], np.ones((1, legal + 1), bool))[0], legal),
+        ):
+            probability = float(tf.exp(distribution.log_prob(tf.constant([place])))[0])
+            assert probability == pytest.approx(0.5, abs=0.08)  # the bound on logits takes a little from large numbers

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import taso_ext
-from controller.evaluation import play_episode, replay
+from controller.evaluation import play_episode, replay, replay_record
 from controller.records import EpisodeRecord, best_improvement, is_improvement
 from controller.search.native import BeamController, RestartsController, TasoController
 from controller.search.one_step import GreedyController, RandomController
@@ -22,6 +22,7 @@ from controller.search.passes import PassesController, exhaust
 from controller.search.replayed import SHORTEST_S, Search, SearchLimits, StopCause, StopReason, shares
 from environment import GraphSubstitutionEnv
 from taso_ext import RuleSet
+from tests.controller.shared_product import READERS, shared_product
 
 NAMES = ["squeezenet1.1-tiny", "bert-base-tiny"]
 SEARCHES: list[type[Search]] = [TasoController, BeamController, RestartsController, PassesController]
@@ -65,6 +66,8 @@ def test_a_search_replays_to_the_cost_that_it_found(env: GraphSubstitutionEnv, s
 
 
 def test_taso_is_never_worse_with_more_budget_nor_than_greedy_or_random(env: GraphSubstitutionEnv) -> None:
+    """All take single rewrites, because this search knows no others."""
+    env = GraphSubstitutionEnv(env.model, strict=True, everywhere=False)
     searches = [TasoController(1.2, SearchLimits(budget)) for budget in (1, 20, 400)]
     improvements = [played(env, searched(env, search)).improvement for search in searches]
     assert improvements == sorted(improvements)
@@ -257,3 +260,25 @@ def test_a_stored_log_keeps_why_its_search_stopped(old: bool, tmp_path: Path) ->
     loaded = TasoController(limits=SearchLimits(budget=3))
     loaded.load(path)
     assert loaded.stop_reason == (StopReason(StopCause.BUDGET) if old else controller.stop_reason)
+
+
+def test_beam_and_greedy_find_what_pays_only_everywhere() -> None:
+    """One rewrite alone costs more; carried out everywhere, the rule leaves a product without readers."""
+    env, single = shared_product(), shared_product(everywhere=False)
+    assert all(cost_ms > single.state.cost.ms for cost_ms in single.candidates()[2])
+    for controller in (GreedyController(), searched(env, BeamController(1, SearchLimits(20)))):
+        record = played(env, controller)
+        assert record.improvement > 0 and len(record.best_actions) == READERS
+        replay_record(single, record)
+    assert played(single, GreedyController()).improvement == 0
+
+
+@pytest.mark.parametrize("name", ["bert-base-tiny", "nasrnn-tiny"])
+def test_a_beam_with_little_memory_makes_its_graphs_again(name: str) -> None:
+    """Paths that hold everywhere-actions lead to the same graphs, and are logged as single rewrites."""
+    env = GraphSubstitutionEnv(name, strict=True, everywhere=True)
+    single = GraphSubstitutionEnv(name, strict=True, everywhere=False)
+    found = [searched(env, BeamController(8, SearchLimits(200, memory_mb=memory))) for memory in (512, 16)]
+    assert found[0].actions == found[1].actions
+    for controller in found:
+        assert played(single, controller).best_actions == tuple(controller.actions or ())

@@ -106,7 +106,7 @@ def test_an_illegal_action_times_nothing() -> None:
     env = GraphSubstitutionEnv("squeezenet1.1-tiny", costs=fake_costs(runtime))
     walk(env, 1)
     timed = len(runtime.timed)
-    _, reward, *_, info = env.step([0, env.num_locations])
+    _, reward, *_, info = env.step([0, env.num_places])
     assert (reward, info["reward_noise"], info["cost_is_fresh"], len(runtime.timed)) == (-100.0, 0.0, True, timed)
 
 
@@ -116,7 +116,7 @@ def test_an_illegal_last_step_times_the_graph_that_the_episode_ends_with(reward:
     env = GraphSubstitutionEnv("bert-base-tiny", costs=fake_costs(runtime), reward=reward, max_steps=4)
     infos, timed = walk(env, 3), len(runtime.timed)
     assert not infos[-1]["cost_is_fresh"]
-    _, earned, _, truncated, info = env.step([0, env.num_locations])
+    _, earned, _, truncated, info = env.step([0, env.num_places])
     assert truncated and info["rule_name"] == "invalid" and info["cost_is_fresh"] and len(runtime.timed) > timed
     assert earned == pytest.approx(-100.0 + 100 * (1 - info["cost_ms"] / env.initial_cost.ms))
     assert info["best_cost_ms"] == min(info["cost_ms"], env.initial_cost.ms)

@@ -72,7 +72,7 @@ def episode(seed: int) -> tuple[list[tuple[int, int]], float]:
 
 def test_real_episodes_are_legal_deep_good_and_different() -> None:
     played = [episode(seed) for seed in range(4)]
-    assert all(len(actions) == 25 and percent > 10 for actions, percent in played)
+    assert all(len(actions) == 25 and percent > 5 for actions, percent in played)
     assert len({tuple(actions) for actions, _ in played}) == 4
     assert episode(0) == played[0]
 

@@ -272,5 +272,5 @@ class TestNoise:
 def test_the_published_penalty_for_illegal_actions() -> None:
     env = GraphSubstitutionEnv("squeezenet1.1-tiny", reward="percent")
     env.reset(seed=0)
-    _, reward, *_, info = env.step([0, env.num_locations])
+    _, reward, *_, info = env.step([0, env.num_places])
     assert (reward, info["rule_name"], info["reward_noise"]) == (-100.0, "invalid", 0.0)

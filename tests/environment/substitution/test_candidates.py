@@ -15,7 +15,13 @@ from environment import Candidates, GraphSubstitutionEnv, Padded, zoo
 from taso_ext import CostModel, RuleSet, State
 
 TINY = tuple(name for name in zoo.names() if name.endswith("-tiny"))
-M = 192  # no tiny graph has more rewrites
+M = 256  # no tiny graph has more rewrites
+
+
+def listed(env: GraphSubstitutionEnv) -> np.ndarray:
+    """Returns all legal (rule, location), the everywhere-actions first."""
+    legal = env.legal_actions()
+    return legal[np.argsort(legal[:, 1] != env.num_locations, kind="stable")]
 
 
 def random_slot(env: Candidates, generator: np.random.Generator) -> int:
@@ -38,7 +44,7 @@ def test_plays_the_same_game(name: str) -> None:
     done = False
     while not done:
         slot = random_slot(env, generator)
-        pair = plain.legal_actions()[slot - 1] if slot else [plain.num_rules, 0]
+        pair = listed(plain)[slot - 1] if slot else [plain.num_rules, 0]
         assert np.array_equal(env.rewrite(slot), pair)
         shown, *outcome, info = env.step(slot)
         observation, *expected, plain_info = plain.step(pair)
@@ -52,21 +58,24 @@ def test_plays_the_same_game(name: str) -> None:
 def test_rows_list_the_legal_rewrites_in_order(name: str) -> None:
     env = Candidates(GraphSubstitutionEnv(name), M)
     by_id = Candidates(env.unwrapped, M, rule_encoding="id")
-    assert env.columns[-4:] == by_id.columns[-4:] == ("location", "position", "log_flops", "log_bytes")
+    last = ("everywhere", "location", "position", "log_flops", "log_bytes")
+    assert env.columns[-5:] == by_id.columns[-5:] == last
     generator = np.random.default_rng(1)
     observation, info = env.reset(seed=0)
     for _ in range(8):
-        rows, legal = observation["candidates"], env.unwrapped.legal_actions()
+        rows, legal = observation["candidates"], listed(env.unwrapped)
+        everywhere = legal[:, 1] == env.unwrapped.num_locations
         used = rows[1 : len(legal) + 1]
         assert rows.shape == (M + 1, len(env.columns)) and info["num_candidates"] == len(legal)
         assert np.array_equal(rows.any(axis=1), env.action_masks()) and env.action_masks().sum() == len(legal) + 1
         rules = rows[env.action_masks(), : env.unwrapped.num_rules + 1]
         assert np.array_equal(rules.argmax(axis=1), [env.unwrapped.num_rules, *legal[:, 0]])
         assert (rules.sum(axis=1) == 1).all()
-        assert np.allclose(used[:, -4] * env.unwrapped.num_locations, legal[:, 1] + 1)
+        assert np.allclose(used[:, -4] * env.unwrapped.num_locations, np.where(everywhere, 0, legal[:, 1] + 1))
+        assert np.array_equal(used[:, -5], everywhere) and not used[everywhere, -3].any()
         assert len(np.unique(used, axis=0)) == len(used), "two rewrites look alike"
-        compact = by_id.unwrapped.state.candidate_features(M, one_hot_rules=False)
-        assert np.array_equal(compact[:, 1:], rows[:, -4:])
+        compact = by_id.unwrapped.state.candidate_features(M, one_hot_rules=False, everywhere=True)
+        assert np.array_equal(compact[:, 1:], rows[:, -5:])
         ids = np.rint(compact[: len(legal) + 1, 0] * (env.unwrapped.num_rules + 1)) - 1
         assert np.array_equal(ids, rules.argmax(axis=1))
         observation, _, terminated, _, info = env.step(random_slot(env, generator))
@@ -94,7 +103,7 @@ def test_cost_change_is_what_the_step_earns(name: str) -> None:
 @pytest.mark.parametrize("name", ("squeezenet1.1-tiny", "nasnet-a-tiny"))
 def test_positions_lead_to_the_sites(name: str) -> None:
     """No two matches of a rule want the same site here, so the operator at a row's position has the row's location."""
-    env = Candidates(GraphSubstitutionEnv(name), M)
+    env = Candidates(GraphSubstitutionEnv(name, everywhere=False), M)
     generator = np.random.default_rng(0)
     rows = env.reset(seed=0)[0]["candidates"]
     for _ in range(12):

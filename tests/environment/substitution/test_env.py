@@ -40,6 +40,16 @@ def play(env: GraphSubstitutionEnv, seed: int, steps: int = 50) -> tuple[list[tu
     return actions, total, info
 
 
+def moved_on(env: GraphSubstitutionEnv, rule: int, location: int) -> State:
+    """Returns the state after an action that is legal in the present one."""
+    after = env.state.copy()
+    if location == env.num_locations:
+        after.step_everywhere(int(rule))
+    else:
+        after.step(int(rule), int(location))
+    return after
+
+
 @pytest.mark.parametrize("name", TINY)
 def test_passes_the_environment_checker(name: str) -> None:
     with warnings.catch_warnings():
@@ -69,10 +79,10 @@ def test_masks_show_exactly_the_legal_actions(env: GraphSubstitutionEnv) -> None
     assert legal == {tuple(pair) for pair in np.argwhere(observation["location_mask"])}
     assert np.array_equal(observation["rule_mask"][:-1], observation["location_mask"].any(axis=1))
     for rule, location in legal:
-        env.state.copy().step(int(rule), int(location))
+        env.replay([(rule, location)])
     illegal = next(iter(set(map(tuple, np.argwhere(observation["location_mask"] == 0))) - legal))
     with pytest.raises(ValueError, match="not legal"):
-        env.state.copy().step(int(illegal[0]), int(illegal[1]))
+        env.replay([illegal])
 
 
 def test_candidates_are_priced_exactly(env: GraphSubstitutionEnv) -> None:
@@ -80,9 +90,7 @@ def test_candidates_are_priced_exactly(env: GraphSubstitutionEnv) -> None:
     observation, _ = env.reset(seed=0)
     for _ in range(10):
         for rule, location, cost_ms in zip(*env.candidates(), strict=True):
-            after = env.state.copy()
-            after.step(int(rule), int(location))
-            assert cost_ms == pytest.approx(after.cost.ms, rel=1e-9), env.rule_names[rule]
+            assert cost_ms == pytest.approx(moved_on(env, rule, location).cost.ms, rel=1e-9), env.rule_names[rule]
         observation, _, terminated, _, _ = env.step(agent(observation))
         if terminated:
             break
@@ -217,7 +225,7 @@ class TestRewards:
         for legal in (True, False):
             env = GraphSubstitutionEnv("bert-base-tiny", reward=name, max_steps=8, invalid_reward=-7.0)
             _, before, _ = play(env, 2, 7)
-            _, reward, _, truncated, info = env.step([env.num_rules, 0] if legal else [0, env.num_locations])
+            _, reward, _, truncated, info = env.step([env.num_rules, 0] if legal else [0, env.num_places])
             assert truncated != legal and info["cost_is_fresh"]
             totals.append(before + float(reward))
         assert totals[1] == pytest.approx(totals[0] - 7.0)

@@ -64,7 +64,7 @@ def sizes_after(env: GraphSubstitutionEnv, action: Any) -> tuple[int, int]:
 
 
 def test_a_graph_that_outgrows_it_is_an_error() -> None:
-    plain = GraphSubstitutionEnv("bert-base-tiny")
+    plain = GraphSubstitutionEnv("bert-base-tiny", everywhere=False)
     nodes, edges, _ = plain.state.features()
     env = Padded(plain, max_nodes=len(nodes), max_edges=len(edges))
     env.reset(seed=0)

@@ -23,6 +23,7 @@ def test_the_papers_preset_adds_nothing() -> None:
     assert dynamics.features == "state" and not dynamics.neighbours
     assert not dynamics.hold_changes and not model.encoder.total_time
     assert config.dream.legal_from == 0.5
+    assert not config.environment.everywhere and config.everywhere_probability is None
     for ppo in (config.ppo, config.ppo_real):
         assert ppo.learning_rate == ppo.last_learning_rate and not ppo.telescoping
 
@@ -31,6 +32,12 @@ def test_a_preset_may_extend_another() -> None:
     paper, cut = load_config("paper", {}), load_config("paper-cut", {})
     assert cut.collect.episodes == paper.collect.episodes // 10
     assert cut.world_model.mdn_rnn == paper.world_model.mdn_rnn
+
+
+def test_our_presets_carry_rules_out_everywhere_and_the_papers_do_not() -> None:
+    found = {name: load_config(name, {}).environment.everywhere for name in preset_names()}
+    assert found == {"auto": True, "best": True, "demo": True, "paper": False, "paper-cut": False}
+    assert not RunConfig().environment.everywhere, "runs of older versions, which do not say it, had none"
 
 
 @pytest.mark.parametrize("preset", ["demo", "paper", "paper-cut", "best"])

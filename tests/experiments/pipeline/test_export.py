@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import onnx.parser
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+from environment import GraphSubstitutionEnv
 from experiments.cli import main
 from taso_ext import RuleSet
 
@@ -148,3 +150,19 @@ def test_what_cannot_be_verified_is_delivered_and_said_first(
     report = next(Path("runs").glob("*/report.md")).read_text(encoding="utf-8")
     assert report.splitlines()[2].startswith("Not verified: ")
     written(capsys, text, TRUE, flags=["--unverified"], status=0)
+
+
+@pytest.mark.parametrize("everywhere", ["true", "false"])
+def test_single_rewrites_of_a_step_everywhere_are_left_out(everywhere: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Greedy takes a rule everywhere, as one step; of its rewrites only the bad one goes."""
+    chosen = ["--controller", "greedy", "--set", f"environment.everywhere={everywhere}"]
+    result, said = written(capsys, MODEL, TRUE, WRONG, flags=chosen)
+    assert [node.op_type for node in result.graph.node] == ["Abs", "Relu"], "where the wrong rule is right, it stays"
+    assert "Rule 'drop-abs' was left out at location" in said
+    run = next(Path("runs").glob("*"))
+    log = json.loads((run / "actions.json").read_text())["actions"]
+    graph_hash = json.loads((run / "result.json").read_text())["graph_hash"]
+    env = GraphSubstitutionEnv("model.onnx", rules="my.rules", everywhere=False)
+    assert env.replay([(each["rule"], each["location"]) for each in log]).hash == graph_hash
+    evaluation = json.loads((run / "checkpoints" / "evaluation.json").read_text())["deterministic"]
+    assert any(evaluation["everywhere"]) == (everywhere == "true")

@@ -193,3 +193,33 @@ def test_who_asks_for_what_has_no_price_is_told_why() -> None:
             refused += 1
         assert state.hash == before
     assert refused > 0
+
+
+def test_everywhere_is_predicted_without_asking_and_then_priced() -> None:
+    """The prediction measures nothing and is near the real cost, of which most of the graph has no part."""
+    pricer = Pricer()
+    state = learning_state("bert-base-tiny", pricer)
+    state.candidates()
+    asked = list(pricer.asked)
+    rules, _, costs = state.everywhere_candidates()
+    assert pricer.asked == asked
+    for rule, cost_ms in zip(rules.tolist(), costs.tolist(), strict=True):
+        stepped = state.copy()
+        stepped.step_everywhere(rule)
+        assert stepped.cost.ms == pytest.approx(expected_ms(stepped.graph))
+        assert 0 < cost_ms < 10 * stepped.cost.ms
+    assert len(pricer.asked) > len(asked)
+
+
+def test_everywhere_without_a_price_changes_nothing() -> None:
+    def refuse(graph: Graph, positions: list[int]) -> npt.NDArray[np.float64]:
+        raise UnpricedError("no price")
+
+    graph = zoo_model("bert-base-tiny").graph
+    names = graph.neighbourhood_signatures(OPSET)
+    known = names, np.array([row(name) for name in names.tolist()])
+    state = State(graph, RuleSet.default(), CostModel.learned("learned", "xeon", refuse, *known, OPSET), 0)
+    rule, before = int(state.everywhere_candidates()[0][-1]), state.hash
+    with pytest.raises(UnpricedError):
+        state.step_everywhere(rule)
+    assert state.hash == before

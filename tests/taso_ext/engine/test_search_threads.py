@@ -15,7 +15,13 @@ from taso_ext import RuleSet, SearchResult, State, search_beam, search_greedy, s
 from tests.taso_ext.samples.random_walks import COSTS, start, zoo_model
 
 Search = Callable[..., SearchResult]
-SEARCHES = [search_taso, search_greedy, search_beam, search_restarts]
+
+
+def search_beam_everywhere(state: State, **limits: Any) -> SearchResult:
+    return search_beam(state, everywhere=True, **limits)
+
+
+SEARCHES: list[Search] = [search_taso, search_greedy, search_beam, search_beam_everywhere, search_restarts]
 NAMES = ["squeezenet1.1-tiny", "bert-base-tiny", "nasrnn-tiny"]
 BUDGET, MANY = 80, 10_000
 LITTLE = 16 << 20  # bytes, so few that states are dropped and rebuilt and rewrites evicted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -161,9 +162,7 @@ def _assemble(graph: PlainGraph, target: _Target, replaced: Mapping[int, int]) -
 
     def moved(operator: Operator) -> Operator:
         inputs = tuple(replaced.get(value, value) for value in operator.inputs)
-        return Operator(
-            operator.domain, operator.op_type, operator.attributes, inputs, operator.outputs, operator.weight_only, 0
-        )
+        return replace(operator, inputs=inputs)
 
     outputs = tuple(replaced.get(value, value) for value in graph.outputs)
     operators = _needed([*map(moved, graph.operators), *target.operators], outputs)
