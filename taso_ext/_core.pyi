@@ -118,11 +118,12 @@ class Graph:
     @property
     def weights_mb(self) -> int:
         """Megabytes of the weights that run-time operators read, as the nearest of some sizes from 1 to 512."""
-    def neighbourhood_signatures(self, opset: int) -> npt.NDArray[np.uint64]:
+    def neighbourhood_signatures(self, opset: int, distance: int = 3) -> npt.NDArray[np.uint64]:
         """[N], one for each run-time operator, in order: equal where operators and those near them are.
 
         Args:
           opset: of the model that the graph is of: runtimes know other fusions in others.
+          distance: of the farthest operators that count, in operators, in either direction.
         """
     def cost(self, model: CostModel) -> Cost: ...
 

@@ -1,4 +1,4 @@
-"""Cost models by name, `<kind>:<device>`: kinds roofline, measured and endtoend; or a file of prices."""
+"""Cost models by name, `<kind>:<device>`: kinds roofline, measured, learned and endtoend; or a file of prices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from environment.costs.end_to_end import EndToEnd
 from environment.costs.interface import Costs
-from environment.costs.measured.cost_model import Measured, Recorded
+from environment.costs.measured.cost_model import Learned, Measured, Recorded
 from environment.costs.roofline import Analytic
 from environment.runtimes import available_devices
 from environment.runtimes.onnx_runtime import kernel_devices
@@ -40,6 +40,7 @@ def _roofline(device: str) -> Costs:
 _KINDS: Mapping[str, Kind] = {
     "roofline": Kind(CostModel.devices, _roofline),
     "measured": Kind(kernel_devices, Measured),
+    "learned": Kind(kernel_devices, Learned),
     "endtoend": Kind(available_devices, EndToEnd),
 }
 
@@ -50,7 +51,7 @@ def names() -> list[str]:
 
 
 def find(costs: str | Costs | CostModel) -> Costs:
-    """Returns the cost model of a name such as `roofline:rtx2070`, `measured:cpu` or `endtoend:cpu`.
+    """Returns the cost model of a name such as `roofline:rtx2070`, `measured:cpu`, `learned:cpu` or `endtoend:cpu`.
 
     Args:
       costs: a name, the path of a database of prices (which ends in `.sqlite`), a `Costs` object, which is returned as

@@ -81,6 +81,11 @@ def published_names() -> list[str]:
     return [name for name, family in _FAMILIES.items() if family != "composed"]
 
 
+def family_of(name: str) -> str:
+    """Returns the family of networks, the module that builds it, of a name that `names` contains."""
+    return (_FAMILIES | _OTHER_SIZES)[name.removesuffix(TINY)]
+
+
 def build(name: str, **changes: Any) -> onnx.ModelProto:
     """Builds the network called `name`, as a new ModelProto on every call.
 

@@ -110,7 +110,7 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
             "--costs",
             "costs",
             "cost model: auto (default of climb: measured), roofline:<device> (default of others: roofline:rtx2070), "
-            "measured:<device>, endtoend:<device>, or a file of recorded prices (.sqlite)",
+            "measured:<device>, learned:<device>, endtoend:<device>, or a file of recorded prices (.sqlite)",
         ),
         Flag(
             "--device",

@@ -31,7 +31,7 @@ def _require(name: str, value: float, low: float, high: float = math.inf) -> Non
         raise ValueError(f"'{name}' must be {expected}, but {value!r} came.")
 
 
-MEASURED_COSTS = ("measured", "endtoend")
+MEASURED_COSTS = ("measured", "learned", "endtoend")
 AUTO = "auto"
 """A device or a cost model that is chosen for this machine."""
 """Kinds of cost models that measure on a device."""
@@ -224,6 +224,8 @@ class MeasureConfig:
       all_cores: whether the result is also measured, for the summary, with as many threads as there are cores, or with
         one if `threads` is already as many.
       level: level of ONNX Runtime's own graph optimisation, for both models.
+      predict: whether `--costs measured` predicts the prices of kernels until something depends on them; if not, each
+        kernel is timed when it is first met.
     """
 
     resolution: float | None = 0.01
@@ -234,6 +236,7 @@ class MeasureConfig:
     threads: int | Literal["all"] = 1
     all_cores: bool = False
     level: Level = "all"
+    predict: bool = True
 
     def __post_init__(self) -> None:
         if self.resolution is not None:

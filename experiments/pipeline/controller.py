@@ -215,7 +215,7 @@ def _learned_for_real(run: Run, loaded: Loaded) -> Prepared:
 
 def _can_retime(loaded: Loaded) -> bool:
     """Returns whether kernels are priced by measuring them on this machine."""
-    return isinstance(loaded.env.costs, Measured)
+    return isinstance(loaded.env.costs, Measured) and loaded.env.costs.times
 
 
 def retime_gain(run: Run, loaded: Loaded, plan: Actions, number: int) -> bool:
@@ -228,7 +228,7 @@ def retime_gain(run: Run, loaded: Loaded, plan: Actions, number: int) -> bool:
       Whether any kernel was timed again; another round may then find another graph.
     """
     costs, seconds = loaded.env.costs, run.config.search.retiming_seconds
-    if not isinstance(costs, Measured) or not plan or not seconds:
+    if not isinstance(costs, Measured) or not costs.times or not plan or not seconds:
         return False
     stage = of_round(RETIME, number)
     name = f"checkpoints/{stage}.json"

@@ -21,7 +21,7 @@ from environment import GraphSubstitutionEnv, zoo
 from environment.costs import registry as cost_models
 from environment.costs.end_to_end import EFFORT, EndToEnd
 from environment.costs.interface import Costs
-from environment.costs.measured.cost_model import Measured, Recorded, runtime_here
+from environment.costs.measured.cost_model import Learned, Measured, Recorded, runtime_here
 from environment.costs.prices.settings import setting_of
 from environment.runtimes import OnnxRuntime
 from environment.runtimes.interface import threads_text
@@ -125,7 +125,9 @@ def _measuring(kind: str, device: str, config: RunConfig) -> RunCosts:
         )
     costs: Costs
     if kind == "measured":
-        costs = Measured(device, threads=settings.num_threads, level=settings.level)
+        costs = Measured(device, threads=settings.num_threads, level=settings.level, predict=settings.predict)
+    elif kind == "learned":
+        costs = Learned(device, threads=settings.num_threads, level=settings.level)
     else:
         effort = dataclasses.replace(EFFORT, resolution=settings.resolution or EFFORT.resolution)
         costs = EndToEnd(device, runtime=runtime, effort=effort)

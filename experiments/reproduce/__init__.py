@@ -46,6 +46,9 @@ TABLES = {
     "discrepancy-rules": Entry(
         "cost_model.discrepancy:RULES", "the same rule by rule: what each does where it is applied wherever it applies"
     ),
+    "learned": Entry(
+        "cost_model.learned", "what predicted kernel prices are worth for networks that were never seen; times nothing"
+    ),
     "never-slower": Entry(
         "search.never_slower", "what rlflow optimise makes of the zoo, or of your models, checked end to end"
     ),

@@ -32,7 +32,7 @@ COLUMNS = ("graph", "timings of each kernel", "rank correlation", "signs right",
 
 def rows(name: str, timings: int, folder: Path, progress: ProgressDisplay) -> list[list[str]]:
     """Returns one row for each pass over a graph's kernels."""
-    costs = Measured("cpu", database=folder / f"{name}.sqlite")
+    costs = Measured("cpu", database=folder / f"{name}.sqlite", predict=False)
     study = MeasuredGraph(name, RuleSet.default(), costs, "full", 0, progress)
     found = []
     for number in range(1, timings + 1):

@@ -77,7 +77,7 @@ def main() -> None:
     options = parser.parse_args()
     kernels, lookups = [], []
     with tempfile.TemporaryDirectory() as folder:
-        costs = Measured("cpu", database=Path(folder) / "prices.sqlite")
+        costs = Measured("cpu", database=Path(folder) / "prices.sqlite", predict=False)
         for name in options.graphs:
             model = OnnxModel.load(zoo.build(name))
             prices = costs.of(model)

@@ -1,4 +1,6 @@
-"""`measured:<device>`: the cost of a graph is the sum of its kernels' prices, each of which is measured once.
+"""`measured:<device>` and `learned:<device>`: the cost of a graph is the sum of its kernels' prices.
+
+The price of a kernel is measured once. Until then it is predicted from other kernels.
 
 ONNX Runtime decides which kernels a graph has. The full model lowers the whole graph. The fast model serves the many
 graphs that a search or an agent meets: it takes the cost of an operator from the first graph in which the operator had
@@ -15,8 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from environment.costs.interface import Priced
+from environment.costs.learned.adaptation import Predictions
 from environment.costs.limits import NoisyClock, Recent
-from environment.costs.measured.kernel_prices import KernelPrices, price_key
+from environment.costs.measured.kernel_prices import KernelPrices, Predicts, price_key
 from environment.costs.measured.operator_costs import OperatorCosts
 from environment.costs.measured.ort_kernels import Placed, lower
 from environment.costs.prices.database import PriceDatabase, default_database
@@ -49,8 +52,9 @@ class Measured:
         costs = Measured("cpu")
         env = GraphSubstitutionEnv("bert-base", costs=costs)
 
-    A kernel is timed when it is first met, and its price is kept in a database that several processes may share. The
-    object pickles to its settings: a process that receives it opens the database itself, and so agrees with the others.
+    The price of a kernel is predicted until something depends on it (`environment.costs.measured.retiming`); then the
+    kernel is timed, and its price is kept in a database that several processes may share. The object pickles to its
+    settings: a process that receives it opens the database itself, and so agrees with the others.
 
     The first price that is less sure than `kernel_prices.NOISY` comes with a `NoisyClockWarning`.
 
@@ -59,18 +63,29 @@ class Measured:
       threads: threads of one operator.
       level: level of ONNX Runtime's optimisation, which makes the kernels.
       database: file of the prices; None means the user's own.
+      predict: whether prices are predicted; if not, each kernel is timed when it is first met.
+    Attributes:
+      times: whether kernels are timed on which a decision depends.
     Raises:
       UnavailableError: the device is not here or does not show its kernels; the message lists the devices that do and
         how to install others.
       DatabaseError: from `of`, if the database cannot be used.
     """
 
+    times = True
+
     def __init__(
-        self, device: str = "cpu", *, threads: int = 1, level: Level = "all", database: Path | None = None
+        self,
+        device: str = "cpu",
+        *,
+        threads: int = 1,
+        level: Level = "all",
+        database: Path | None = None,
+        predict: bool = True,
     ) -> None:
         require_kernels(device)
         self.runtime = OnnxRuntime(device, threads, level)
-        self._database = database
+        self._database, self._predict = database, predict
         self.clock = NoisyClock(self.name)
         self._models: Recent[MeasuredPrices] = Recent(_MOST_MODELS)
 
@@ -85,6 +100,11 @@ class Measured:
         require_working(self.runtime.device)
         return PriceDatabase(self._database or default_database()).setting(setting_of(self.runtime))
 
+    @cached_property
+    def predictions(self) -> Predictions | None:
+        """Predicts the prices of the setting from all that it has when the first of them is asked for."""
+        return Predictions(self.prices, self.runtime, self.clock) if self._predict else None
+
     def of(self, model: OnnxModel) -> MeasuredPrices:
         """See `Costs.of`. Models with one start graph share their prices."""
         return self._models.get(model.graph.hash, partial(self._new, model))
@@ -95,12 +115,27 @@ class Measured:
         Objects that `of` has returned before keep the prices that they have met, so that no graph changes its cost.
         """
         self._models.forget(model.graph.hash)
+        self.__dict__.pop("predictions", None)  # what has been timed since improves the predictions too
 
     def _new(self, model: OnnxModel) -> MeasuredPrices:
-        return MeasuredPrices(model, self.runtime, self.prices, clock=self.clock)
+        return MeasuredPrices(model, self.runtime, self.prices, clock=self.clock, predictor=self.predictions)
 
     def __getstate__(self) -> dict[str, Any]:
         return _settings_alone(self.__dict__)
+
+
+class Learned(Measured):
+    """A cost model like `Measured` that predicts all prices that are not recorded, and never times a kernel for them.
+
+    On a machine that is new to it, it times at most `environment.costs.learned.adaptation.REFERENCES` kernels once.
+    """
+
+    times = False
+
+    @property
+    def name(self) -> str:
+        """`learned:<device>`."""
+        return f"learned:{self.runtime.device}"
 
 
 class Recorded:
@@ -155,7 +190,10 @@ class Recorded:
 
 def _settings_alone(state: dict[str, Any]) -> dict[str, Any]:
     """Returns the state to pickle, without the open database and what was read from it."""
-    return {name: value for name, value in state.items() if name != "prices"} | {"_models": Recent(_MOST_MODELS)}
+    return {name: value for name, value in state.items() if name not in _OPENED} | {"_models": Recent(_MOST_MODELS)}
+
+
+_OPENED = ("prices", "predictions")
 
 
 def runtime_here(setting: Setting) -> OnnxRuntime | None:
@@ -194,6 +232,7 @@ class MeasuredPrices:
       prices: the price list of the runtime's setting.
       replay: whether nothing is measured, so that a kernel without a recorded price is an error.
       clock: the warning of imprecise prices.
+      predictor: predicts prices; None: kernels are timed when they are first met, or are an error.
     """
 
     is_free = True
@@ -207,9 +246,10 @@ class MeasuredPrices:
         *,
         replay: bool = False,
         clock: NoisyClock | None = None,
+        predictor: Predicts | None = None,
     ) -> None:
         self._model, self._runtime, self._device = model, runtime, prices.setting.device
-        self.kernels = KernelPrices(prices, None if replay else runtime, clock)
+        self.kernels = KernelPrices(prices, None if replay else runtime, clock, predictor)
         self._operator_costs = OperatorCosts(model, runtime, self.kernels)
         self._priced: Recent[Priced] = Recent(_MOST_PRICES)
         # The engine holds the operator costs. They must not refer to this object, since the cycle would never be freed.
@@ -234,6 +274,7 @@ class MeasuredPrices:
           UnrecordedError: a kernel has no price, and this is a replay.
         """
         placed, weights_mb = self.lowered(graph), graph.weights_mb
+        self.kernels.foresee([price_key(each.kernel, weights_mb) for each in placed])
         ms = math.fsum(self.kernels.price(each.kernel, weights_mb).ms for each in placed)
         return Totals(ms, float(sum(each.nbytes for each in placed)), len(placed))
 

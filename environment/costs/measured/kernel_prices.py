@@ -1,6 +1,9 @@
-"""Prices of kernels, which are measured once and kept in a database."""
+"""Prices of kernels, which are measured once and kept in a database, or predicted until then."""
 
 from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
 
 from environment.costs.limits import NoisyClock
 from environment.costs.measured.benchmark import time_kernel, time_reference_kernel
@@ -12,22 +15,48 @@ NOISY = 0.05
 """Half the width of an interval, as a fraction of its value, above which a warning is given: few rewrites gain more."""
 
 
+class Predicts(Protocol):
+    """A prediction of prices, such as `environment.costs.learned.adaptation.Predictor`."""
+
+    def predict(self, keys: Sequence[str]) -> list[Price]:
+        """Returns the predicted prices of kernels, given as the signatures of their prices; `timings` is 0."""
+
+
 class KernelPrices:
     """Prices by kernel and by the size of the weights of its graph, which decides whether caches hold the weights.
 
+    A predicted price stays as it is until the kernel is timed, and is never written to the database.
+
     Args:
       prices: the price list of the runtime's setting.
-      runtime: the runtime that measures unknown kernels; None measures nothing.
+      runtime: the runtime that measures kernels; None measures nothing.
       clock: the warning of imprecise prices.
+      predictor: predicts the prices of kernels that were not timed; None: they are timed, or are an error.
+
+    Attributes:
+      timed: number of timings that this object has made.
     """
 
-    def __init__(self, prices: PriceList, runtime: OnnxRuntime | None, clock: NoisyClock | None = None) -> None:
-        self.prices, self._runtime = prices, runtime
+    def __init__(
+        self,
+        prices: PriceList,
+        runtime: OnnxRuntime | None,
+        clock: NoisyClock | None = None,
+        predictor: Predicts | None = None,
+    ) -> None:
+        self.prices, self._runtime, self._predictor = prices, runtime, predictor
         self._clock = clock or NoisyClock(f"measured:{prices.setting.device}")
+        self._predicted: dict[str, Price] = {}
+        self.timed = 0
 
     @property
-    def measures(self) -> bool:
-        """Whether an unknown kernel is measured; otherwise it is an error."""
+    def predicts(self) -> bool:
+        """Whether the price of an unknown kernel is predicted."""
+        return self._predictor is not None
+
+    @property
+    def keeps_operators(self) -> bool:
+        """Whether new operator costs are kept in the database: a replay does not write to it."""
         return self._runtime is not None
 
     def price(self, kernel: Kernel, weights_mb: int, *, anew: bool = False) -> Price:
@@ -35,13 +64,14 @@ class KernelPrices:
 
         Args:
           weights_mb: size of the weights of the kernel's graph.
-          anew: whether a known kernel is measured again; its price becomes the mean of all its timings.
+          anew: whether the kernel is timed even if it has a price; its price becomes the mean of all its timings.
         Raises:
-          UnrecordedError: the kernel has no price, and nothing is measured.
+          UnrecordedError: the kernel has no price, and nothing is measured or predicted.
           ModelError: the kernel cannot be run alone.
         """
-        if not anew and (known := self.known(kernel, weights_mb)) is not None:
-            return known
+        key = price_key(kernel, weights_mb)
+        if not anew and (found := self._at_hand(key)) is not None:
+            return found
         if self._runtime is None:
             raise UnrecordedError(self._missing(kernel))
         with self.prices.turn():
@@ -49,12 +79,43 @@ class KernelPrices:
                 return known
             return self._timed(kernel, weights_mb, self._runtime)
 
+    def of(self, key: str) -> Price:
+        """Returns the price of one run of a kernel, given the signature of its price; see `price`."""
+        found = self._at_hand(key)
+        if found is None:
+            weights_mb, kernel = split_key(key)
+            found = self.price(kernel, weights_mb)
+        return found
+
     def known(self, kernel: Kernel, weights_mb: int) -> Price | None:
         """Returns the recorded price of one run, or None."""
         return self.prices.get(price_key(kernel, weights_mb))
 
+    def has(self, keys: Collection[str]) -> bool:
+        """Returns whether all kernels, given as the signatures of their prices, have prices without new timings."""
+        return self.predicts or all(self.prices.get(key) is not None for key in keys)
+
+    def foresee(self, keys: Collection[str]) -> None:
+        """Predicts the prices of several kernels at once, which takes less time than one after the other."""
+        if self._predictor is not None:
+            new = [key for key in dict.fromkeys(keys) if key not in self._predicted and self.prices.get(key) is None]
+            self._predicted |= dict(zip(new, self._predictor.predict(new), strict=True))
+
+    def _at_hand(self, key: str) -> Price | None:
+        """Returns the predicted price if there is one, or else the recorded one; None if there is neither.
+
+        A predicted price stays although another process may time the kernel, so that no graph changes its cost.
+        """
+        if key not in self._predicted:
+            if (known := self.prices.get(key)) is not None:
+                return known
+            self.foresee([key])
+        return self._predicted.get(key)
+
     def _timed(self, kernel: Kernel, weights_mb: int, runtime: OnnxRuntime) -> Price:
-        found = time_kernel(kernel, weights_mb, runtime, self._reference_ms(runtime))
+        found = time_kernel(kernel, weights_mb, runtime, known_reference_ms(self.prices, runtime))
+        self.timed += 1
+        self._predicted.pop(price_key(kernel, weights_mb), None)
         kept = self.prices.put(price_key(kernel, weights_mb), found)
         if kept.spread > NOISY:
             self._clock.warn(
@@ -64,11 +125,6 @@ class KernelPrices:
             )
         return kept
 
-    def _reference_ms(self, runtime: OnnxRuntime) -> float:
-        """Returns the price of the reference kernel, which is measured once for each setting."""
-        known = self.prices.reference_ms
-        return self.prices.keep_reference_ms(time_reference_kernel(runtime)) if known is None else known
-
     def _missing(self, kernel: Kernel) -> str:
         device = self.prices.setting.device
         return (
@@ -77,6 +133,12 @@ class KernelPrices:
             f"record` with more --walks, and then `rlflow costs export`. A runtime of another version, or a processor "
             f"of another kind, may make other kernels of a model than were recorded ({self.prices.setting})."
         )
+
+
+def known_reference_ms(prices: PriceList, runtime: OnnxRuntime) -> float:
+    """Returns the price of the reference kernel, which is measured once for each setting."""
+    known = prices.reference_ms
+    return prices.keep_reference_ms(time_reference_kernel(runtime)) if known is None else known
 
 
 def price_key(kernel: Kernel, weights_mb: int) -> str:

@@ -15,6 +15,7 @@ from onnx import helper
 from environment.costs.limits import MOST_WORK, affordable
 from environment.costs.measured.kernel import LARGEST_FLOAT_LITERAL, LARGEST_LITERAL
 from environment.costs.measured.kernel_prices import KernelPrices, price_key
+from environment.costs.measured.operator_classes import OperatorClasses
 from environment.costs.measured.ort_kernels import lower
 from environment.costs.prices.price_list import OperatorCost, UnrecordedError
 from environment.costs.roofline import predicting_preset
@@ -38,7 +39,11 @@ class OperatorCosts:
       model: the model whose graphs are priced.
       runtime: the runtime that makes kernels of graphs; None if its device is missing, and then only known signatures
         have a price.
-      kernels: prices of the runtime's setting.
+      kernels: prices of the runtime's setting. If it predicts, then so are the kernels of operators that ran the same
+        ones in other neighbourhoods (`operator_classes`).
+
+    Attributes:
+      lowerings: how often parts of graphs were lowered.
     """
 
     def __init__(self, model: OnnxModel, runtime: OnnxRuntime | None, kernels: KernelPrices) -> None:
@@ -46,10 +51,15 @@ class OperatorCosts:
         self._prices = kernels.prices
         self._counts = CostModel.roofline(predicting_preset(self._prices.setting.device))
         self._start = model.graph.cost(self._counts)
+        self._classes = OperatorClasses(model.opset)
+        self._expected: dict[int, OperatorCost] = {}
+        self.lowerings = 0
 
     def known(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64]]:
-        """Returns the known neighbourhood signatures [n] and their operators' ms, bytes and launches [n, 3]."""
-        known = self._prices.operator_costs
+        """Returns the neighbourhood signatures [n] whose operators have prices, and their ms, bytes and launches [n, 3]."""
+        costs = self._prices.operator_costs
+        self._kernels.foresee({kernel for each in costs.values() for kernel in each.kernels})
+        known = {name: each for name, each in costs.items() if self._kernels.has(each.kernels)}
         return np.array(list(known), np.uint64), self._rows(known.values())
 
     def __call__(self, graph: Graph, positions: list[int]) -> npt.NDArray[np.float64]:
@@ -62,18 +72,44 @@ class OperatorCosts:
         """
         known, names = self._prices.operator_costs, self._names(graph)[positions].tolist()
         # Another model may have met some signatures since this model passed its known ones to the engine.
-        fresh = {name: position for name, position in zip(names, positions, strict=True) if name not in known}
-        if fresh:
-            found = self._lowered_costs(graph, fresh)
-            # `put_operator_costs` returns the costs of another process if that was faster.
-            known.update(self._prices.put_operator_costs(found) if self._kernels.measures else found)
-        return self._rows(known[name] for name in names)
+        fresh = {
+            name: position
+            for name, position in zip(names, positions, strict=True)
+            if name not in known and name not in self._expected
+        }
+        if fresh and self._kernels.predicts and self._runtime is not None:
+            self._find_with_classes(graph, fresh)
+        elif fresh:
+            self._find(graph, fresh)
+        return self._rows(self._cost(name) for name in names)
+
+    def _cost(self, name: int) -> OperatorCost:
+        found = self._expected.get(name)
+        return self._prices.operator_costs[name] if found is None else found
+
+    def _find(self, graph: Graph, fresh: Mapping[int, int]) -> dict[int, OperatorCost]:
+        """Lowers operators, given as positions by signature, and keeps and returns their costs."""
+        found = self._lowered_costs(graph, fresh)
+        # `put_operator_costs` returns the costs of another process if that was faster.
+        kept = self._prices.put_operator_costs(found) if self._kernels.keeps_operators else found
+        self._prices.operator_costs.update(kept)
+        return kept
+
+    def _find_with_classes(self, graph: Graph, fresh: Mapping[int, int]) -> None:
+        """Lowers the operators of which nothing is expected. Expected costs are not written to the database."""
+        by_distance = self._classes.names(graph)
+        expected = {name: self._classes.expected(by_distance, position) for name, position in fresh.items()}
+        self._expected |= {name: cost for name, cost in expected.items() if cost is not None}
+        unknown = {name: position for name, position in fresh.items() if expected[name] is None}
+        if unknown:
+            for name, cost in self._find(graph, unknown).items():
+                self._classes.add(by_distance, unknown[name], cost)
 
     def bill(self, graph: Graph) -> Counter[str]:
         """Returns how often each kernel runs in a graph whose operators have prices, by the signature of its price."""
         runs: Counter[str] = Counter()
         for name, count in Counter(self._names(graph).tolist()).items():
-            for kernel, each in self._prices.operator_costs[name].kernels.items():
+            for kernel, each in self._cost(name).kernels.items():
                 runs[kernel] += count * each
         return runs
 
@@ -86,7 +122,7 @@ class OperatorCosts:
           Half the width of the 95 % interval, in ms, by the signature of the price.
         """
         # Sorted, so that sums over the errors are the same in every process.
-        return {kernel: count * self._prices[kernel].error_ms for kernel, count in sorted(self.bill(graph).items())}
+        return {kernel: count * self._kernels.of(kernel).error_ms for kernel, count in sorted(self.bill(graph).items())}
 
     def _names(self, graph: Graph) -> npt.NDArray[np.uint64]:
         return graph.neighbourhood_signatures(self._model.opset)
@@ -97,7 +133,7 @@ class OperatorCosts:
 
     def _row(self, operator: OperatorCost) -> tuple[float, float, int]:
         # fsum gives the same sum in every process, whatever the order of the kernels.
-        ms = math.fsum(count * self._prices[kernel].ms for kernel, count in operator.kernels.items())
+        ms = math.fsum(count * self._kernels.of(kernel).ms for kernel, count in operator.kernels.items())
         return ms, operator.memory_bytes, sum(operator.kernels.values())
 
     def _lowered_costs(self, graph: Graph, positions: Mapping[int, int]) -> dict[int, OperatorCost]:
@@ -119,10 +155,17 @@ class OperatorCosts:
         for each in lower(part, self._runtime, sketch.model):
             position = sketch.computed_by.get(each.value, -1)
             if position in taken:
-                self._kernels.price(each.kernel, weights_mb)
                 taken[position][price_key(each.kernel, weights_mb)] += 1
                 nbytes[position] += each.nbytes
+        self.lowerings += 1
+        self._price({key for kernels in taken.values() for key in kernels})
         return {name: OperatorCost(taken[position], nbytes[position]) for name, position in positions.items()}
+
+    def _price(self, keys: set[str]) -> None:
+        """Finds the prices of kernels now, so that no cost is kept whose kernels cannot be priced."""
+        self._kernels.foresee(keys)
+        for key in sorted(keys):
+            self._kernels.of(key)
 
     def _unmet(self, graph: Graph, positions: Iterable[int]) -> str:
         running = [node for node in graph.nodes() if not node.weight_only]

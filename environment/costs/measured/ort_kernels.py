@@ -33,7 +33,7 @@ from environment.costs.measured.kernel import (
     captured,
     untimeable,
 )
-from environment.inputs import input_specs, random_feeds
+from environment.inputs import Feeds, input_specs, random_feeds
 from environment.runtimes import OnnxRuntime
 from taso_ext.errors import ModelError, one_paragraph
 from taso_ext.onnx_io.checked_model import CheckedModel, value_type
@@ -71,10 +71,11 @@ def lower(model: CheckedModel, runtime: OnnxRuntime, whole: CheckedModel | None 
       ModelError: ONNX Runtime cannot run the model, or an operator reads or writes something else than tensors.
       UnavailableError: the device is not here.
     """
-    feeds = random_feeds(input_specs(model), np.random.default_rng(0))
+    feeds = _feeds(model)
     with scratch_folder(model.nbytes) as folder:
         options = runtime.options()
         options.optimized_model_filepath = str(folder / "optimised.onnx")
+        (folder / _WEIGHTS).symlink_to(os.devnull)  # nobody reads the weights, which are most of the file
         options.enable_profiling = True
         options.profile_file_prefix = str(folder / "profile")
         for key, value in _SETTINGS.items():
@@ -89,9 +90,10 @@ def lower(model: CheckedModel, runtime: OnnxRuntime, whole: CheckedModel | None 
     return _placed(optimised, events, _Origins(whole or model))
 
 
+_WEIGHTS = "weights"
 _SETTINGS = {
     "session.disable_prepacking": "1",
-    "session.optimized_model_external_initializers_file_name": "weights",
+    "session.optimized_model_external_initializers_file_name": _WEIGHTS,
     "session.optimized_model_external_initializers_min_size_in_bytes": str(_SHARED_FROM_BYTES),
 }
 
@@ -116,7 +118,26 @@ def _without_value(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     """Returns zeros that take no memory for a large weight whose type can be passed as an array; else the tensor."""
     if tensor.nbytes < _SHARED_FROM_BYTES or not can_share(tensor.dtype):
         return tensor
-    return ir.tensor(np.broadcast_to(np.zeros((), tensor.dtype.numpy()), static_dims(tensor)))
+    return ir.tensor(_zeros(static_dims(tensor), tensor.dtype.numpy()))
+
+
+_memory = np.zeros(0, np.uint8)
+
+
+def _zeros(dims: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """Returns zeros that all callers share. Nobody writes to them, so that the system gives them hardly any memory."""
+    global _memory
+    count = math.prod(dims) * dtype.itemsize
+    if len(_memory) < count:
+        _memory = np.zeros(count, np.uint8)
+    return _memory[:count].view(dtype).reshape(dims)
+
+
+def _feeds(model: CheckedModel) -> Feeds:
+    """Returns zeros for floats, which the types of results do not depend on, and random values for all others."""
+    specs = input_specs(model)
+    zeros = {each.name: _zeros(each.dims, each.dtype) for each in specs if each.is_float}
+    return zeros | random_feeds([each for each in specs if not each.is_float], np.random.default_rng(0))
 
 
 class _Origins:

@@ -16,7 +16,7 @@ from taso_ext import Graph
 
 SURE = 0.01
 """A difference is sure when half the width of its 95 % interval is below this fraction of the first graph's cost."""
-_LEFT = 0.5
+LEFT = 0.5
 """Fraction of that half width to which the kernels that are not timed again may add up."""
 
 
@@ -72,7 +72,7 @@ def _doubtful(prices: MeasuredPrices, first: Graph, other: Graph) -> list[str]:
         return []
     chosen = sorted(errors, key=lambda kernel: (-errors[kernel], kernel))
     left = 0.0
-    while chosen and math.hypot(left, errors[chosen[-1]]) <= _LEFT * enough:
+    while chosen and math.hypot(left, errors[chosen[-1]]) <= LEFT * enough:
         left = math.hypot(left, errors[chosen.pop()])
     return chosen
 
@@ -81,11 +81,11 @@ def _errors(prices: MeasuredPrices, first: Graph, other: Graph) -> dict[str, flo
     """Returns half the width, in ms, of each kernel's contribution to the difference; equal runs cancel out."""
     before, after = prices.fast_bill(first), prices.fast_bill(other)
     return {
-        kernel: abs(before[kernel] - after[kernel]) * prices.kernels.prices[kernel].error_ms
+        kernel: abs(before[kernel] - after[kernel]) * prices.kernels.of(kernel).error_ms
         for kernel in sorted(before | after)
     }
 
 
 def _cost_ms(prices: MeasuredPrices, graph: Graph) -> float:
     bill = prices.fast_bill(graph)
-    return math.fsum(count * prices.kernels.prices[kernel].ms for kernel, count in bill.items())
+    return math.fsum(count * prices.kernels.of(kernel).ms for kernel, count in bill.items())

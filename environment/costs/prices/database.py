@@ -50,7 +50,7 @@ class PriceDatabase(PriceFile):
 
     def settings(self) -> dict[Setting, int]:
         """Returns the number of prices of each setting."""
-        query = f"""select {_COLUMNS}, count(signature) from setting left join price on price.setting = setting.id
+        query = f"""select {_COLUMNS}, count(ms) from setting left join price on price.setting = setting.id
                     group by setting.id order by setting.id"""
         with self.statements() as file:
             rows = file.execute(query).fetchall()

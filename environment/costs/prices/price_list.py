@@ -33,7 +33,7 @@ class Price:
     Attributes:
       ms: time of one run.
       spread: half the width of its 95 % interval, as a fraction of it.
-      timings: number of timings of which it is the mean.
+      timings: number of timings of which it is the mean; 0 if it is predicted.
     """
 
     ms: float
@@ -100,14 +100,16 @@ class PriceList:
         return self._file.turn()
 
     def __len__(self) -> int:
-        """Returns the number of prices."""
+        """Returns the number of timed kernels."""
+        query = "select count(ms) from price where setting = ?"
         with self._file.statements() as file:
-            count: int = file.execute("select count(*) from price where setting = ?", (self._number,)).fetchone()[0]
+            count: int = file.execute(query, (self._number,)).fetchone()[0]
         return count
 
     def items(self) -> Iterator[tuple[str, Price]]:
         """Yields (signature, price) of all prices as they are now, in the order of the signatures."""
-        query = "select signature, ms, spread, timings from price where setting = ? order by signature"
+        query = """select signature, ms, spread, timings from price where setting = ? and ms is not null
+                   order by signature"""
         with self._file.statements() as file:
             for signature, *price in file.execute(query, (self._number,)):
                 yield signature, Price(*price)
@@ -122,18 +124,6 @@ class PriceList:
             self._seen[signature] = found
         return self._seen[signature]
 
-    def __getitem__(self, signature: str) -> Price:
-        """Returns the price of a kernel that an operator is known to run, and that therefore has one.
-
-        Raises:
-          DatabaseError: there is none, because the file is damaged.
-        """
-        found = self.get(signature)
-        if found is None:
-            with self._file.statements():
-                raise sqlite3.DatabaseError(_NO_PRICE)
-        return found
-
     def put(self, signature: str, price: Price) -> Price:
         """Keeps a price, or its mean with the price that exists already; returns the kept price."""
         with self._file.transaction() as file:
@@ -145,7 +135,7 @@ class PriceList:
         return kept
 
     def _read(self, file: sqlite3.Connection, signature: str) -> Price | None:
-        query = "select ms, spread, timings from price where setting = ? and signature = ?"
+        query = "select ms, spread, timings from price where setting = ? and signature = ? and ms is not null"
         row = file.execute(query, (self._number, signature)).fetchone()
         return None if row is None else Price(*row)
 
@@ -164,7 +154,7 @@ class PriceList:
             for signature, price in other.items()
         ]
         with self._file.transaction() as file:
-            file.executemany(f"{_INSERT} on conflict do nothing", rows)
+            file.executemany(f"{_INSERT} on conflict {_REPLACE} where price.ms is null", rows)
         self.put_operator_costs(operators)
         return len(self) - before
 
@@ -203,7 +193,7 @@ class PriceList:
         return count
 
     def put_operator_costs(self, found: Mapping[int, OperatorCost]) -> dict[int, OperatorCost]:
-        """Keeps new operator costs, whose kernels must have prices; returns the kept ones by the same signatures.
+        """Keeps new operator costs, whose kernels need no prices; returns the kept ones by the same signatures.
 
         An existing cost stays, so that processes agree.
         """
@@ -219,6 +209,8 @@ class PriceList:
         )
         if not added.rowcount:
             return self._read_operator_costs(file, "and surroundings = ?", _blob(name))[name]
+        unpriced = [(self._number, kernel, None, None, 0, time.time()) for kernel in found.kernels]
+        file.executemany(f"{_INSERT} on conflict do nothing", unpriced)
         parts = [(added.lastrowid, self._number, kernel, count) for kernel, count in found.kernels.items()]
         price = "(select id from price where setting = ? and signature = ?)"
         file.executemany(f"insert into part (appraisal, price, count) values (?, {price}, ?)", parts)
@@ -237,13 +229,13 @@ class PriceList:
             name = int.from_bytes(blob, "little")
             nbytes[name], taken = size, kernels.setdefault(name, {})
             if count is not None and signature is None:
-                raise sqlite3.DatabaseError(_NO_PRICE)
+                raise sqlite3.DatabaseError(_NO_KERNEL)
             if signature is not None:
                 taken[texts.setdefault(signature, signature)] = count
         return {name: OperatorCost(kernels[name], size) for name, size in nbytes.items()}
 
 
-_NO_PRICE = "an operator runs a kernel that has no price"
+_NO_KERNEL = "an operator runs a kernel that is not there"
 _INSERT = "insert into price (setting, signature, ms, spread, timings, recorded) values (?, ?, ?, ?, ?, ?)"
 _REPLACE = """(setting, signature) do update set
   ms = excluded.ms, spread = excluded.spread, timings = excluded.timings, recorded = excluded.recorded"""

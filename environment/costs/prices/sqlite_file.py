@@ -15,7 +15,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-VERSION = 3
+VERSION = 4
 """Version of the tables below; the file keeps it as `user_version`."""
 
 _TABLES = """
@@ -30,9 +30,9 @@ create table price (
   id integer primary key,
   setting integer not null references setting(id),
   signature text not null,
-  ms real not null check (ms >= 0),
-  spread real not null check (spread >= 0),
-  timings integer not null check (timings > 0),
+  ms real check (ms >= 0),
+  spread real check (spread >= 0),
+  timings integer not null check (timings > 0 or ms is null and timings = 0),
   recorded real not null,
   unique (setting, signature)
 );
@@ -52,15 +52,32 @@ create table part (
 ) without rowid;
 """
 """An `appraisal` is the cost of an operator with a neighbourhood signature (`surroundings`): its `part`s say how many
-of which kernels it runs. `yardstick_ms` is the time of the reference kernel. The names are those of existing files."""
+of which kernels it runs. A `price` without `ms` is of a kernel that an operator runs and that was never timed.
+`yardstick_ms` is the time of the reference kernel. The names are those of existing files."""
 
-_FROM_2 = """
+_FROM_3 = """
+create table price_4 (
+  id integer primary key,
+  setting integer not null references setting(id),
+  signature text not null,
+  ms real check (ms >= 0),
+  spread real check (spread >= 0),
+  timings integer not null check (timings > 0 or ms is null and timings = 0),
+  recorded real not null,
+  unique (setting, signature)
+);
+insert into price_4 select id, setting, signature, ms, spread, timings, recorded from price;
+drop table price;
+alter table price_4 rename to price;
+"""
+"""In version 3 every kernel had a price. SQLite changes the conditions of a table only by making it anew."""
+_FROM_2 = f"""
 alter table price rename column samples to timings;
 update price set timings = 1;
-"""
+{_FROM_3}"""
 """Version 2 counted samples instead of timings. Version 1 is not read: its kernels were timed in another way."""
 
-_SCRIPTS: Mapping[int, str] = {0: _TABLES, 2: _FROM_2}
+_SCRIPTS: Mapping[int, str] = {0: _TABLES, 2: _FROM_2, 3: _FROM_3}
 
 READ = " and ".join(f"version {version}" for version in [*_SCRIPTS, VERSION] if version)
 """The versions that can be read, in words."""

@@ -130,7 +130,7 @@ def costs_of(options: argparse.Namespace) -> Measured:
     Raises:
       UserError: fewer than one thread.
     """
-    return Measured(options.device, threads=chosen_threads(options))
+    return Measured(options.device, threads=chosen_threads(options), predict=False)
 
 
 def timings_of(options: argparse.Namespace) -> int:

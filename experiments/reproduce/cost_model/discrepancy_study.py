@@ -193,7 +193,7 @@ class MeasuredGraph:
             "graph": self.name,
             "summed_ms": self._ms(units[0], units[0]["full"]),
             "points": [self._predicted(unit, point) for unit in units for point in unit["points"]],
-            "timings": [self._kernels.prices[key].timings for key in self.kernels()],
+            "timings": [self._kernels.of(key).timings for key in self.kernels()],
         }
 
     @cached_property
@@ -233,8 +233,8 @@ class MeasuredGraph:
         Args:
           bill: the runs of each kernel, by the kernel's number in the unit.
         """
-        prices = self._kernels.prices
-        return math.fsum(count * prices[unit["kernels"][int(number)]].ms for number, count in bill.items())
+        kernels = self._kernels
+        return math.fsum(count * kernels.of(unit["kernels"][int(number)]).ms for number, count in bill.items())
 
     def _once(self, kind: str, make: Callable[[State], list[Rewritten]]) -> Record:
         settings: Record = {"scale": asdict(self._scale), "rules": self._rules.fingerprint, "seed": self._seed}

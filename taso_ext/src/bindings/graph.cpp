@@ -149,11 +149,11 @@ void bind_graph(py::module_& module) {
         return total_cost(graph, *model.costs);
       }, py::arg("model"))
       .def_property_readonly("weights_mb", &weights_mb)
-      .def("neighbourhood_signatures", [](const Graph& graph, int opset) {
-        std::vector<std::uint64_t> names = neighbourhood_signatures(graph, opset);
+      .def("neighbourhood_signatures", [](const Graph& graph, int opset, int distance) {
+        std::vector<std::uint64_t> names = neighbourhood_signatures(graph, opset, distance);
         const auto size = static_cast<py::ssize_t>(names.size());
         return to_array(std::move(names), {size});
-      }, py::arg("opset"));
+      }, py::arg("opset"), py::arg("distance") = kNeighbourhood);
   py::class_<GraphBuilder>(module, "GraphBuilder")
       .def(py::init<>())
       .def("input", &GraphBuilder::input, py::arg("name"), py::arg("dtype"), py::arg("dims"))

@@ -74,7 +74,7 @@ std::int64_t weights_mb(const Graph& graph) {
   return *std::ranges::min_element(kWeightsMb, {}, distance);
 }
 
-std::vector<std::uint64_t> neighbourhood_signatures(const Graph& graph, int opset) {
+std::vector<std::uint64_t> neighbourhood_signatures(const Graph& graph, int opset, int distance) {
   std::vector<NodeId> nodes;
   for (const NodeId id : graph.order()) {
     if (!graph.node(id).weight_only) nodes.push_back(id);
@@ -82,7 +82,7 @@ std::vector<std::uint64_t> neighbourhood_signatures(const Graph& graph, int opse
   std::vector<Hash128> names(graph.node_count()), wider(graph.node_count());
   const Hash128 whole = fold(Hash128{27, 28}, Hash128{written_opset(graph, nodes, opset), static_cast<std::uint64_t>(weights_mb(graph))});
   for (const NodeId id : nodes) names[id] = fold(name_of(graph, id), whole);
-  for (int round = 0; round < kNeighbourhood; ++round) {
+  for (int round = 0; round < distance; ++round) {
     for (const NodeId id : nodes) wider[id] = name_with_neighbours(graph, id, names);
     names.swap(wider);
   }

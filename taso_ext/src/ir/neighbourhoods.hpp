@@ -12,10 +12,10 @@ namespace rlflow {
 inline constexpr int kNeighbourhood = 3;    // distance in operators, in either direction
 
 // Returns one signature for each run-time operator, in the graph's order. Operators of any graphs have equal signatures
-// if the operators within kNeighbourhood have the same operator signatures and read one another alike (kNeighbourhood
-// rounds of Weisfeiler and Leman's refinement), and if their graphs have the same weights_mb() and are written in the
-// same opset: `opset`, the model's own, or a newer one that their operators need. A change of what decides the
-// signatures has to raise OPERATOR_COSTS in environment/costs/prices/price_list.py.
-[[nodiscard]] std::vector<std::uint64_t> neighbourhood_signatures(const Graph& graph, int opset);
+// if the operators within `distance` have the same operator signatures and read one another alike (`distance` rounds of
+// Weisfeiler and Leman's refinement), and if their graphs have the same weights_mb() and are written in the same opset:
+// `opset`, the model's own, or a newer one that their operators need. A change of what decides the signatures has to
+// raise OPERATOR_COSTS in environment/costs/prices/price_list.py.
+[[nodiscard]] std::vector<std::uint64_t> neighbourhood_signatures(const Graph& graph, int opset, int distance = kNeighbourhood);
 
 }  // namespace rlflow

@@ -32,7 +32,7 @@ def fake_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     price_without_a_clock(monkeypatch)
 
 
-@pytest.fixture(params=["roofline:rtx2070", "roofline:xeon", "measured:cpu", "endtoend:cpu"])
+@pytest.fixture(params=["roofline:rtx2070", "roofline:xeon", "measured:cpu", "learned:cpu", "endtoend:cpu"])
 def costs(request: pytest.FixtureRequest) -> Costs:
     return make(request.param)
 
@@ -41,6 +41,7 @@ def test_every_name_is_found_and_says_its_name() -> None:
     assert cost_models.names() == [
         *(f"roofline:{device}" for device in CostModel.devices()),
         *(f"measured:{device}" for device in available_devices() if device != "tensorrt"),
+        *(f"learned:{device}" for device in available_devices() if device != "tensorrt"),
         *(f"endtoend:{device}" for device in available_devices()),
     ]
     for name in cost_models.names():
@@ -54,7 +55,7 @@ def test_the_interface(costs: Costs) -> None:
     assert isinstance(prices, ModelCosts)
     state = State(model.graph, RuleSet.default(), prices.native)
     priced = prices.price(state)
-    assert isinstance(priced, Priced) and priced.cost.ms > 0 and priced.noise < 0.1
+    assert isinstance(priced, Priced) and priced.cost.ms > 0 and priced.noise < 0.5  # prices may be predicted
     predicted = model.graph.cost(prices.native)
     for count in ("flops", "memory_bytes", "kernel_launches"):
         assert getattr(priced.cost, count) == getattr(predicted, count) > 0
@@ -117,7 +118,7 @@ def test_wrappers_pass_it_on(costs: Costs) -> None:
 def test_what_rewrites_are_predicted_to_cost_is_native(costs: Costs) -> None:
     """The prediction is exact unless the cost of an operator depends on its neighbours; then it is an estimate."""
     env = GraphSubstitutionEnv(MODEL, costs=costs)
-    exact = 0.2 if costs.name.startswith("measured") else 1e-9
+    exact = 0.2 if costs.name.startswith(("measured", "learned")) else 1e-9
     env.reset(seed=0)
     for _ in range(3):
         rules, locations, costs_ms = env.candidates()

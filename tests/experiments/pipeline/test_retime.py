@@ -20,7 +20,7 @@ from environment.costs.measured.cost_model import Measured
 from environment.costs.measured.kernel import Kernel
 from environment.costs.measured.retiming import SURE, difference
 from environment.costs.prices.price_list import Price
-from experiments.config.run import RunConfig, SearchConfig
+from experiments.config.run import MeasureConfig, RunConfig, SearchConfig
 from experiments.pipeline.controller import prepare_controller
 from experiments.pipeline.load import Loaded, load
 from experiments.runs.directory import RunDirectory
@@ -31,7 +31,9 @@ from taso_ext import State
 pytestmark = pytest.mark.filterwarnings("ignore::environment.costs.limits.NoisyClockWarning")
 
 MODEL = "squeezenet1.1-tiny"
-CONFIG = RunConfig(controller="taso", costs="measured:cpu", search=SearchConfig(budget=20))
+CONFIG = RunConfig(
+    controller="taso", costs="measured:cpu", search=SearchConfig(budget=20), measure=MeasureConfig(predict=False)
+)
 
 
 class Optimist:

@@ -39,7 +39,7 @@ class Make:
 
 
 def test_a_copy_measures_into_the_same_database(clock: KernelClock, tmp_path: Path) -> None:
-    costs = Measured("cpu", threads=2, database=tmp_path / "prices.sqlite")
+    costs = Measured("cpu", threads=2, database=tmp_path / "prices.sqlite", predict=False)
     ms = GraphSubstitutionEnv(MODEL, costs=costs).initial_cost.ms
     timed = len(clock.timed)
     copy = pickle.loads(pickle.dumps(costs))
@@ -54,7 +54,7 @@ def test_a_copy_measures_into_the_same_database(clock: KernelClock, tmp_path: Pa
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_environments_in_several_processes_share_prices(context: str, clock: KernelClock, tmp_path: Path) -> None:
     """Forked processes inherit a cost model that is in use, and spawned ones get a pickled copy."""
-    costs = Measured("cpu", database=tmp_path / "prices.sqlite")
+    costs = Measured("cpu", database=tmp_path / "prices.sqlite", predict=False)
     start = GraphSubstitutionEnv(MODEL, costs=costs)
     env = AsyncVectorEnv([Make(costs)] * 2, shared_memory=False, context=context)
     try:

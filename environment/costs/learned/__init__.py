@@ -1,0 +1,1 @@
+"""Prices of kernels that were never timed, predicted from kernels that were."""
