@@ -14,6 +14,7 @@ from experiments.errors import UserError
 from experiments.executors.units import COMMITTED, UNITS, once, reading_only
 from experiments.runs.progress import make_progress
 from experiments.studies import setting
+from experiments.studies import study as study_module
 from experiments.studies.setting import REMOVED, Setting, agree, figures_fingerprint, fingerprint, today
 from experiments.studies.study import SCALES, TABLE, Study
 
@@ -35,17 +36,25 @@ def test_committed_units_are_of_settings_that_this_version_has() -> None:
     assert of_today
 
 
-def test_committed_units_are_of_this_versions_rules_features_and_figures() -> None:
+def test_committed_units_are_of_one_rule_set_and_of_this_versions_features_and_figures() -> None:
+    """The rule set is today's, or the page of the results says which one it is."""
     here = fingerprint("squeezenet1.1")
-    for path in FILES:
-        settings = json.loads(path.read_text(encoding="utf-8"))["settings"]
+    records = [json.loads(path.read_text(encoding="utf-8"))["settings"] for path in FILES]
+    (rules,) = {settings["fingerprint"]["rules"] for settings in records}
+    assert rules == here["rules"] or rules[:8] in (ROOT / COMMITTED / "README.md").read_text(encoding="utf-8")
+    for settings in records:
         expected = here if settings["graph"] == "squeezenet1.1" else {**here, "graph": settings["fingerprint"]["graph"]}
-        assert settings["fingerprint"] == expected and settings.get("figures") in (None, figures_fingerprint())
+        assert settings["fingerprint"] == {**expected, "rules": rules}
+        assert settings.get("figures") in (None, figures_fingerprint())
 
 
 def test_the_tables_find_the_committed_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test looks for one unit of each kind; the others are found in the same way."""
+    """Nothing but the rules differs. The test looks for one unit of each kind; the others are found in the same way."""
     monkeypatch.chdir(ROOT)
+    rules = json.loads(FILES[0].read_text(encoding="utf-8"))["settings"]["fingerprint"]["rules"]
+    of_today = fingerprint("squeezenet1.1")
+    for module in (setting, study_module):
+        monkeypatch.setattr(module, "fingerprint", lambda graph: {**of_today, "rules": rules})
     scale = SCALES["full"]
     usual = Setting("squeezenet1.1", load_config(scale.preset, {}, scale.overrides))
     study = Study(usual, 0, scale.effort, make_progress())
