@@ -46,7 +46,7 @@ class Trees:
       NUMBER: number of trees: with more the error falls no further.
     """
 
-    NUMBER = 100
+    NUMBER = 64
 
     def __init__(self, trees: Sequence[Any]) -> None:
         """Takes the fitted trees of scikit-learn."""
