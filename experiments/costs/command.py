@@ -12,6 +12,7 @@ SUBCOMMANDS = {
     "show": ("experiments.costs.database", "show"),
     "export": ("experiments.costs.database", "export"),
     "import": ("experiments.costs.database", "bring_in"),
+    "prior": ("experiments.costs.prior", "run"),
 }
 WALKS, STEPS = 4, 30
 _OWN = "the user's own, rlflow/prices.sqlite in the cache folder"
@@ -23,6 +24,7 @@ def add_subcommands(subcommands: Any) -> None:
     _add_show(subcommands)
     _add_export(subcommands)
     _add_import(subcommands)
+    _add_prior(subcommands)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -91,6 +93,22 @@ def _add_import(subcommands: Any) -> None:
         description="Adds the prices of FILE to a database; those that are there already stay.",
     )
     parser.add_argument("file", metavar="FILE.sqlite", type=Path, help="the file to read")
+    _add_database(parser)
+
+
+def _add_prior(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "prior",
+        help="write the prices that come with RLFlow, from which others are predicted",
+        description="Times the kernels of all graphs of `rlflow reproduce discrepancy`, the networks in turn, and "
+        "writes them with their provenance. What is known is not timed again, so the same command goes on after an "
+        "interruption.",
+    )
+    parser.add_argument("--output", metavar="FILE", type=Path, help="the file to write (default: the shipped one)")
+    parser.add_argument("--force", action="store_true", help="overwrite FILE if it exists")
+    parser.add_argument("--timings", metavar="N", type=int, default=1, help="fewest timings of each kernel (1)")
+    parser.add_argument("--threads", metavar="N", type=int, default=1, help="threads of each operator (1)")
+    parser.add_argument("--write-only", action="store_true", help="time nothing: write what is known")
     _add_database(parser)
 
 

@@ -82,7 +82,9 @@ def read_prior(path: Path = FILE) -> Prior:
                 f"{path} has version {head['format']} of the prices to predict from, and this RLFlow reads version "
                 f"{FORMAT}. Install RLFlow anew, or write the file with `rlflow costs prior`."
             )
-        kernels = tuple(Timed(key, *figures, frozenset(families)) for key, *figures, families in rows)
+        kernels = tuple(
+            Timed(key, ratio, spread, timings, frozenset(families)) for key, ratio, spread, timings, families in rows
+        )
         if len(kernels) != head["kernels"]:
             raise ValueError(f"it has {len(kernels)} kernels of {head['kernels']}")
         setting = Setting(**head["setting"])

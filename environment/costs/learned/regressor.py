@@ -46,7 +46,7 @@ class Trees:
       NUMBER: number of trees: with more the error falls no further.
     """
 
-    NUMBER = 100
+    NUMBER = 64
 
     def __init__(self, trees: Sequence[Any]) -> None:
         """Takes the fitted trees of scikit-learn."""
@@ -123,7 +123,9 @@ def fit_networks(rows: Rows, values: Values, weights: Values) -> Model:
     members = []
     for number in range(_MEMBERS):
         chosen = rng.choice(len(rows), len(rows), p=chance)
-        member = MLPRegressor((64, 64), alpha=1e-3, max_iter=200, early_stopping=True, random_state=number)
+        member = MLPRegressor(
+            hidden_layer_sizes=(64, 64), alpha=1e-3, max_iter=200, early_stopping=True, random_state=number
+        )
         members.append(member.fit((rows[chosen] - mean) / deviation, values[chosen]))
     return _Bag(members, lambda rows: np.asarray((rows - mean) / deviation, np.float32))
 

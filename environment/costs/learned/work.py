@@ -235,9 +235,9 @@ def _normalisation(kernel: Kernel, attributes: Mapping[str, Any]) -> _Counted:
 
 
 def _reduction(kernel: Kernel, attributes: Mapping[str, Any]) -> _Counted:
-    data, axes = _dims(kernel, 0), _literal(kernel, 1)
-    if axes is None:
-        axes = attributes.get("axes") or ([attributes["axis"]] if "axis" in attributes else range(len(data)))
+    data, given = _dims(kernel, 0), _literal(kernel, 1)
+    listed = [attributes["axis"]] if "axis" in attributes else range(len(data))
+    axes = given if given is not None else attributes.get("axes") or listed
     reduced = {int(axis) % max(len(data), 1) for axis in axes}
     depth = math.prod(data[axis] for axis in reduced if axis < len(data))
     whole = math.prod(data)
@@ -249,7 +249,7 @@ def _reduction(kernel: Kernel, attributes: Mapping[str, Any]) -> _Counted:
 
 def _movement(kernel: Kernel, attributes: Mapping[str, Any]) -> _Counted:
     data = _dims(kernel, 0)
-    results = math.prod(data)
+    results: float = math.prod(data)
     run = float(results)
     parts = sum(each is not None for each in kernel.operands)
     if kernel.op_type == "Transpose":
@@ -297,11 +297,11 @@ def _unmoved(dims: Sequence[int], perm: Sequence[int]) -> float:
 
 def _sliced(kernel: Kernel, data: Sequence[int]) -> tuple[float, float]:
     """Returns the number of elements of a slice and how many of them lie side by side."""
-    starts, ends, axes, steps = (_literal(kernel, place) for place in (1, 2, 3, 4))
+    starts, ends = _literal(kernel, 1), _literal(kernel, 2)
     if starts is None or ends is None:
         return math.prod(data), data[-1] if data else 1
-    axes = axes if axes is not None else range(len(starts))
-    steps = steps if steps is not None else [1] * len(starts)
+    axes = _literal(kernel, 3) or tuple(map(float, range(len(starts))))
+    steps = _literal(kernel, 4) or (1.0,) * len(starts)
     extents, first = list(data), len(data)
     stepped = 1
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=False):

@@ -262,6 +262,11 @@ class MeasuredPrices:
     def native(self) -> CostModel:
         return self._native
 
+    @property
+    def lowerings(self) -> int:
+        """How often graphs or parts of them were lowered to find out the kernels of operators."""
+        return self._operator_costs.lowerings
+
     def price(self, state: State) -> Priced:
         """See `ModelCosts.price`."""
         return self._priced.get(state.hash, lambda: Priced(state.cost, self._operator_costs.errors(state.graph)))

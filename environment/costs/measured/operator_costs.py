@@ -56,7 +56,7 @@ class OperatorCosts:
         self.lowerings = 0
 
     def known(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64]]:
-        """Returns the neighbourhood signatures [n] whose operators have prices, and their ms, bytes and launches [n, 3]."""
+        """Returns the signatures [n] whose operators have prices, and their ms, bytes and launches [n, 3]."""
         costs = self._prices.operator_costs
         self._kernels.foresee({kernel for each in costs.values() for kernel in each.kernels})
         known = {name: each for name, each in costs.items() if self._kernels.has(each.kernels)}

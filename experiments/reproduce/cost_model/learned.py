@@ -151,7 +151,7 @@ class Study:
         timings, kernels, lost = 0, 0, list[float]()
         for network in networks:
             prices = self._predicted(regressor, network)
-            differ = np.abs(network.measured - 1) > BEYOND
+            differ = np.flatnonzero(np.abs(network.measured - 1) > BEYOND)
             for runs, ratio in zip(network.runs[1:][differ], network.measured[differ], strict=True):
                 predicted.append(float(runs @ prices.ratio / (network.runs[0] @ prices.ratio)))
                 timed.append(_ratio_of_timed(runs, network.runs[0], prices.timed))
@@ -159,12 +159,12 @@ class Study:
             used, all_of_them, loss = played_search(network.runs, prices)
             timings, kernels = timings + used, kernels + all_of_them
             lost.append(loss)
-        known = np.isfinite(timed)
+        known = np.flatnonzero(np.isfinite(timed))
         enough = len(measured) > 2
         return {
             "graphs": len(measured),
             "spearman": spearman(predicted, measured) if enough else UNDEFINED,
-            "timed": spearman(np.array(timed)[known], np.array(measured)[known]) if known.sum() > 2 else UNDEFINED,
+            "timed": spearman(np.array(timed)[known], np.array(measured)[known]) if len(known) > 2 else UNDEFINED,
             "timings": timings,
             "of": kernels,
             "lost": 100 * max(lost, default=0.0),
@@ -193,7 +193,7 @@ def played_search(runs: Values, prices: Predicted) -> tuple[int, int, float]:
       (timings, kernels of all graphs, what the found graph costs more than the cheapest as a fraction of the start's
       cost), by timed prices.
     """
-    playable = ~((runs > 0) & np.isnan(prices.timed)).any(axis=1)
+    playable: npt.NDArray[np.bool_] = ~np.any((runs > 0) & np.isnan(prices.timed), axis=1)
     if not playable[0]:
         return 0, 0, 0.0
     runs = runs[playable]

