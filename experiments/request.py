@@ -68,6 +68,8 @@ def parse_request(options: argparse.Namespace) -> Request:
     """
     trained: Path | None = getattr(options, "trained", None)
     given = given_settings(options)
+    if not options.preset and given.get("controller") == AUTO:  # the default preset chooses
+        del given["controller"]
     if trained is None:
         config = load_config(options.preset or _default_preset(options, given), given, options.set)
     else:
@@ -119,15 +121,20 @@ def _default_preset(options: argparse.Namespace, given: Mapping[str, Any]) -> st
 
 
 def _resolved(config: RunConfig) -> RunConfig:
-    """Returns the settings with the device and the costs that `auto` stands for on this machine."""
+    """Returns the settings with the controller, the device and the costs that `auto` stands for on this machine."""
+    controller = "climb" if config.controller == AUTO else config.controller
     if AUTO not in (config.device, config.costs):
-        return config
+        return dataclasses.replace(config, controller=controller)
     from environment.runtimes.onnx_runtime import best_device, kernel_devices
 
     device = best_device() if config.device == AUTO else config.device
-    by_clock = f"measured:{device}" if device in kernel_devices() else f"endtoend:{device}"
-    costs = ("roofline:rtx2070" if config.controller == "ppo" else by_clock) if config.costs == AUTO else config.costs
-    return dataclasses.replace(config, device=device, costs=costs)
+    costs = config.costs
+    if costs == AUTO:
+        if device in kernel_devices():
+            costs = f"measured:{device}"
+        else:  # whole graphs are timed, which takes too long for the episodes that a policy learns from
+            costs = "roofline:rtx2070" if controller == "ppo" else f"endtoend:{device}"
+    return dataclasses.replace(config, controller=controller, device=device, costs=costs)
 
 
 def _require_not_read(output: Path, model: Path) -> None:

@@ -132,13 +132,18 @@ class EvaluateConfig:
     Attributes:
       sampled_episodes: number of sampled episodes, part (c) of the report, beside the one deterministic episode.
       sampling_temperature: temperature of the policy in the sampled episodes; 1 is the policy as it was trained.
+      climb_seconds: limit of time of a climb by the clock after the episodes, if the clock chooses and the controller
+        learns. It begins with the cheapest graphs that the run has found and looks around the fastest one. 0: these
+        graphs alone race.
     """
 
     sampled_episodes: int = 20
     sampling_temperature: float = 1.0
+    climb_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         _require("sampled_episodes", self.sampled_episodes, 0)
+        _require("climb_seconds", self.climb_seconds, 0)
         _require("sampling_temperature", self.sampling_temperature, 0.2)  # below it, logits leave the range of float32
 
 
@@ -158,8 +163,6 @@ class SearchConfig:
         its gain unsure are timed again, and with the new prices the next search may find another graph. The searches
         share the limit of time.
       retiming_seconds: limit of time for timing kernels again, in each round; 0: they are not timed again.
-      climb_seconds: limit of time of a climb by the clock behind another controller, if the clock chooses. It begins
-        with the cheapest graphs that the run has found and looks around the fastest one. 0: these graphs alone race.
       memory_mb: limit of the memory of the search, in MB.
       threads: number of threads of the search; the result does not depend on it.
     """
@@ -172,7 +175,6 @@ class SearchConfig:
     seconds: float = 0.0
     rounds: int = 3
     retiming_seconds: float = 30.0
-    climb_seconds: float = 0.0
     memory_mb: int = 512
     threads: int = 1
 
@@ -184,7 +186,6 @@ class SearchConfig:
         _require("seconds", self.seconds, 0)
         _require("rounds", self.rounds, 1, 100)
         _require("retiming_seconds", self.retiming_seconds, 0)
-        _require("climb_seconds", self.climb_seconds, 0)
         _require("memory_mb", self.memory_mb, 16, 2**20)
         _require("threads", self.threads, 1, 256)
 
@@ -259,14 +260,14 @@ class RunConfig:
     Two runs with equal settings on one model and one machine have equal results, unless these depend on measured times.
 
     Attributes:
-      controller: name of the controller, which picks the rewrites.
+      controller: name of the controller, which picks the rewrites; `auto` is `climb`.
       world: where ppo is trained: in the world model or in the real environment.
       costs: the cost model that is minimised. `endtoend:<device>` times whole graphs at the steps where the reward
         needs the cost, with the threads, level and resolution of `measure`; controllers that look ahead (greedy and the
         searches) then follow a roofline, and the graphs along the paths that they find are timed. `measured:<device>`
-        sums the prices of kernels, with the threads and level of `measure`; each kernel is timed when it is first met,
-        and its price is kept for later runs. `auto` is `measured` on the device for a search, and `roofline:rtx2070`
-        for ppo, whose many episodes would meet too many kernels without a price. The path of a database of such prices,
+        sums the prices of kernels, with the threads and level of `measure`; a kernel that was never timed has a
+        predicted price. `auto` is `measured` on the device, or `endtoend` where kernels cannot be seen; for ppo, which
+        would time too many graphs there, `roofline:rtx2070`. The path of a database of such prices,
         which ends in `.sqlite`, replays them and times no kernel. If the prices are of the device on which the result
         is measured, the clock has the last word on which graph is exported.
       device: the device on which the result is measured end to end; `auto` is the fastest kind that works here.
@@ -317,7 +318,8 @@ class RunConfig:
     measure: MeasureConfig = MeasureConfig()
 
     def __post_init__(self) -> None:
-        require_name(self.controller)
+        if self.controller != AUTO:
+            require_name(self.controller)
         _require_telescoping(self.environment.reward, self.ppo.telescoping)
         _require_doubt(self.dream.pessimism, self.world_model.mdn_rnn.ensemble)
         _require("max_growth", self.max_growth, 1)

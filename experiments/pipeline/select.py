@@ -61,7 +61,7 @@ def select(run: Run, loaded: Loaded, evaluation: Evaluation, records: Iterable[E
     if not loaded.clock_chooses:
         return Selected(best, loaded.caveat)
     offered = list(_cheapest(loaded, [best, *records]))
-    if run.config.search.climb_seconds:
+    if run.config.evaluate.climb_seconds and run.config.controller == "ppo":
         return _climbed_from(run, loaded, evaluation, offered)
     if not run.directory.finished(STAGE):
         with run.stage(STAGE, "measure the cheapest graphs", len(offered)) as bar:
@@ -78,7 +78,7 @@ def _climbed_from(run: Run, loaded: Loaded, evaluation: Evaluation, offered: Seq
     """Returns what a climb by the clock makes of the cheapest graphs; the controller's own best graph races first."""
     own = evaluation.controller_best
     given = list(dict.fromkeys(record.best_actions for record in (own, *offered) if record.best_actions))
-    climb = climbed(run, loaded, run.config.search.climb_seconds, CLIMB, CLIMB, given)
+    climb = climbed(run, loaded, run.config.evaluate.climb_seconds, CLIMB, CLIMB, given)
     name = f"checkpoints/{CLIMB}-episode.json"
     if run.directory.read_json(name) is None:
         record = play_episode(loaded.env, climb, seed=run.seed(CLIMB), deterministic=True, kind=CLIMB)
