@@ -1,4 +1,4 @@
-# make demo   install everything into .venv (once) and optimise full-size SqueezeNet1.1
+# make demo   install everything into .venv (once) and make full-size MiniLM-L6 faster on this machine
 # make test   install everything into .venv (once), then ruff, mypy and the tests
 # make test-full   the same with what takes long: full-size networks, all of onnx's own cases, many random graphs
 # make test-sb3    trains sb3-contrib's MaskablePPO on the environment; installs PyTorch first
@@ -35,7 +35,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=
 .SHELLFLAGS := -eu -c
 
 demo: $(BUILT)
-	$(BIN)/rlflow optimise squeezenet1.1 -o runs/squeezenet1.1.opt.onnx --force --preset demo --seed $(SEED)
+	$(BIN)/rlflow optimise minilm-l6 -o runs/minilm-l6.opt.onnx --force --preset demo --seed $(SEED)
 
 test: lint
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup

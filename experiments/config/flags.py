@@ -48,7 +48,7 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
         Flag(
             "--controller",
             "controller",
-            "climb (default), ppo (if an option says how to learn), random, greedy, taso, beam, restarts, passes",
+            "auto (default): climb, or ppo if an option says so; random, greedy, taso, beam, restarts, passes",
         ),
         Flag("--world", "world", "dream (default): train ppo inside the world model; real: in the environment"),
         Flag(
@@ -109,13 +109,13 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
         Flag(
             "--costs",
             "costs",
-            "cost model: auto (default of climb: measured), roofline:<device> (default of others: roofline:rtx2070), "
+            "cost model: auto (default): measured on the device; roofline:<device>, "
             "measured:<device>, learned:<device>, endtoend:<device>, or a file of recorded prices (.sqlite)",
         ),
         Flag(
             "--device",
             "device",
-            "where the result is measured end to end: auto (default of climb), cpu (default of others), cuda, tensorrt",
+            "where the result is measured end to end: auto (default): the fastest that works here; cpu, cuda, tensorrt",
         ),
     ),
     "how the model is read": (
