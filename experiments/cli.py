@@ -417,11 +417,11 @@ def _input_errors() -> tuple[type[Exception], ...]:
     from environment.runtimes import UnavailableError
     from environment.zoo import ZooError
     from experiments.errors import UserError
-    from taso_ext.errors import ModelError
+    from taso_ext.errors import ModelError, UnpricedError
     from worldmodel import errors as of_world_models
 
     return (
-        *(UserError, ModelError, UnavailableError, ClockError, DatabaseError, ZooError, RewardError),
+        *(UserError, ModelError, UnpricedError, UnavailableError, ClockError, DatabaseError, ZooError, RewardError),
         *(of_world_models.IncompatibleWorldModel, of_world_models.IncompatibleCheckpoint),
         *(of_world_models.IncompatibleEpisodes, of_world_models.NothingToLearn, of_world_models.CollectionStopped),
         *(UnknownControllerError, BrokenControllerError, StoredControllerError, FloatingPointError),

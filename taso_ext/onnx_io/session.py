@@ -14,7 +14,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 from onnx import helper
 
-from taso_ext.errors import ModelError, one_paragraph
+from taso_ext.errors import CrashError, ModelError, one_paragraph
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.weights.handles import static_dims, tensor_proto
 
@@ -142,7 +142,7 @@ class _WatchedSession(ort.InferenceSession):
 
     def __init__(self, watch: Watch, key: str, what: str, source: str | bytes, **settings: Any) -> None:
         if reason := watch.refusal(key):
-            raise ModelError(reason)
+            raise CrashError(reason)
         self._told, self._running = watch, watch.record(key, f"ONNX Runtime {ort.__version__} {{}} when it runs {what}")
         watch.begin(watch.record(key, f"ONNX Runtime {ort.__version__} {{}} when it opens {what}"))
         try:
