@@ -248,7 +248,7 @@ def _carried_out(command: Callable[[], int]) -> int:
     try:
         return command()
     except _input_errors() as error:
-        print(f"rlflow: {error}", file=sys.stderr)
+        print(f"rlflow: {error}{_advice(error)}", file=sys.stderr)
         return BAD_INPUT
     except OSError as error:
         if error.errno not in _FILE_SYSTEM:
@@ -260,6 +260,18 @@ def _carried_out(command: Callable[[], int]) -> int:
             file=sys.stderr,
         )
         return BAD_INPUT
+
+
+def _advice(error: BaseException) -> str:
+    """Returns what to do if ONNX Runtime has crashed where a command cannot do without it; else an empty text."""
+    from taso_ext.errors import CrashError, root_cause
+
+    if not isinstance(root_cause(error), CrashError):
+        return ""
+    return (
+        ". What has to be timed cannot be left out. Time it without ONNX Runtime's optimisations: --set "
+        "measure.level=disabled. Or choose costs that time nothing, such as --costs roofline:xeon."
+    )
 
 
 def _stopped(name: str, number: int) -> int:

@@ -15,8 +15,7 @@ from environment.measurement.effort import Effort
 from environment.measurement.timing import Variant, measure
 from environment.runtimes import OnnxRuntime, Runtime
 from environment.runtimes.onnx_runtime import require_working
-from taso_ext import CostModel, OnnxModel, State, UnpricedError
-from taso_ext.errors import CrashError
+from taso_ext import CostModel, OnnxModel, State
 from taso_ext.onnx_io.checked_model import CheckedModel
 
 EFFORT = Effort(resolution=0.01, pairs=400, seconds=20.0, sessions=3, control=False)
@@ -105,10 +104,7 @@ class EndToEndPrices:
         if state.hash == self._model.graph.hash:
             return Priced(MeasuredCost.timed(self._start_ms(), state.cost))
         graph = Variant("rewritten", self._costs.runtime, self._model.export_checked(state.graph))
-        try:
-            timing = measure(self._start, [graph], self._costs.effort, feeds=self._feeds)
-        except CrashError as error:
-            raise UnpricedError(str(error)) from error
+        timing = measure(self._start, [graph], self._costs.effort, feeds=self._feeds)
         resolution = self._costs.effort.resolution
         if resolution is not None and timing.precision > resolution:
             self._costs.clock.warn(timing.ending)

@@ -224,7 +224,7 @@ def _reads(ir_version: int, opset: int) -> bool:
     imports = [helper.make_opsetid("", opset)]
     model = helper.make_model(graph, opset_imports=imports, ir_version=ir_version)
     try:
-        ort.InferenceSession(model.SerializeToString(), session_options("disabled"), ["CPUExecutionProvider"])
+        ort.InferenceSession(model.SerializeToString(), session_options("disabled"), providers=["CPUExecutionProvider"])
     except Exception:  # ONNX Runtime's exceptions share no public base class
         return False
     return True
