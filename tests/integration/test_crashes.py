@@ -17,6 +17,9 @@ DEADLY = ROOT / "tests/taso_ext/samples/data/pytorch/bag-dynamo.onnx"
 """A model that ONNX Runtime 1.31 and 1.32 cannot open with any of its optimisations without dying of SIGSEGV."""
 
 
+GREEDY = ("--controller", "greedy", "--restart")
+
+
 def run(tmp_path: Path, *arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
     """Runs a command in a process of its own, after some other code."""
     code = f"import sys\n{before}\nfrom experiments.cli import main\nsys.exit(main())"
@@ -31,7 +34,7 @@ def _from_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_model_that_kills_the_runtime_is_rewritten_and_verified(tmp_path: Path) -> None:
     output = tmp_path / "out.onnx"
-    done = run(tmp_path, "optimise", str(DEADLY), "-o", str(output), "--controller", "greedy", "--restart")
+    done = run(tmp_path, "optimise", str(DEADLY), "-o", str(output), "--costs", "roofline:xeon", *GREEDY)
     assert done.returncode == 0, done.stderr
     (said,) = [line for line in done.stderr.splitlines() if line.startswith("rlflow:")]
     assert "crashes (SIGSEGV) when it opens the graph 'main_graph' of 38 operators at optimisation level all" in said
@@ -84,7 +87,7 @@ def test_a_climb_goes_on_without_a_graph_that_kills_the_runtime(tmp_path: Path) 
 
 
 def test_a_second_model_that_kills_the_runtime_does_not_cost_the_first_one(tmp_path: Path) -> None:
-    arguments = ["optimise", "nasrnn-tiny", str(DEADLY), "-o", "folder", "--controller", "greedy", "--json"]
+    arguments = ["optimise", "nasrnn-tiny", str(DEADLY), "-o", "folder", "--json", "--costs", "roofline:xeon", *GREEDY]
     done = run(tmp_path, *arguments)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
@@ -94,7 +97,7 @@ def test_a_second_model_that_kills_the_runtime_does_not_cost_the_first_one(tmp_p
 
 
 def test_two_models_that_kill_the_runtime_are_compared_without_its_optimisations(tmp_path: Path) -> None:
-    done = run(tmp_path, "check", str(DEADLY), str(DEADLY))
+    done = run(tmp_path, "check", str(DEADLY), str(DEADLY), "--device", "cpu")
     assert done.returncode == 0 and done.stdout.startswith("Equal: ") and "Not timed, because" in done.stdout
 
 
