@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from experiments.config.flags import OF_CHECK, OF_EXPLAIN, add_flags, add_some_flags
+from experiments.runs.supervision import remember, remembered, supervised, watch
 
 DIFFERENT, BAD_INPUT, UNVERIFIED = 1, 2, 3
 
@@ -199,17 +200,24 @@ def _add_explain(commands: argparse._SubParsersAction[_Parser]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command.
 
+    Args:
+      arguments: None means those of the command line; the command then runs in a child process, see
+        `experiments.runs.supervision`.
     Returns:
       0 if the command did what was asked; 1 if `rlflow check` finds that two models differ; 2 for bad input or a
       training that comes to NaN or infinity, with one paragraph on standard error and no output file; 2 also if `rlflow
       rules verify` rejects a rule; 3 if nothing could be proved of what `rlflow optimise` wrote or of what `rlflow
-      check` compared; 130 after Ctrl-C and 143 after SIGTERM.
+      check` compared; 130 after Ctrl-C and 143 after SIGTERM; 128 and the number of a signal if native code crashed and
+      there was no going on.
     """
     from experiments.runs.signals import Interrupted, listening
 
-    try:
+    def listened() -> int:
         with listening():
             return _main(arguments)
+
+    try:
+        return supervised(listened) if arguments is None else listened()
     except Interrupted as interruption:
         return _stopped(str(interruption), interruption.signal)
     except KeyboardInterrupt:  # it came before `listening` took over, or a library raised it
@@ -228,6 +236,10 @@ def _main(arguments: Sequence[str] | None) -> int:
         parser.print_help()
         return 0
     options.arguments = tuple(sys.argv[1:] if arguments is None else arguments)
+    if watch() is not None and options.command != "zoo":  # which runs no model, and lists them at once
+        from taso_ext.onnx_io.session import set_watch
+
+        set_watch(watch())
     return _carried_out(lambda: COMMANDS[options.command](options))
 
 
@@ -236,7 +248,7 @@ def _carried_out(command: Callable[[], int]) -> int:
     try:
         return command()
     except _input_errors() as error:
-        print(f"rlflow: {error}", file=sys.stderr)
+        print(f"rlflow: {error}{_advice(error)}", file=sys.stderr)
         return BAD_INPUT
     except OSError as error:
         if error.errno not in _FILE_SYSTEM:
@@ -248,6 +260,18 @@ def _carried_out(command: Callable[[], int]) -> int:
             file=sys.stderr,
         )
         return BAD_INPUT
+
+
+def _advice(error: BaseException) -> str:
+    """Returns what to do if ONNX Runtime has crashed where a command cannot do without it; else an empty text."""
+    from taso_ext.errors import CrashError, root_cause
+
+    if not isinstance(root_cause(error), CrashError):
+        return ""
+    return (
+        ". What has to be timed cannot be left out. Time it without ONNX Runtime's optimisations: --set "
+        "measure.level=disabled. Or choose costs that time nothing, such as --costs roofline:xeon."
+    )
 
 
 def _stopped(name: str, number: int) -> int:
@@ -271,20 +295,25 @@ def _optimise(options: argparse.Namespace) -> int:
     from experiments.request import Request, one_by_one, parse_request
     from experiments.runs.progress import make_progress
 
-    requests = [parse_request(each) for each in one_by_one(options)]  # bad input fails before any work
-    found: list[dict[str, Any]] = []
+    finished = {each["output"]: each for each in remembered("finished")}  # before a crash
+    named = list(one_by_one(options))
+    requests = [parse_request(each) for each in named if str(each.output) not in finished]  # fails before any work
 
     def optimised(request: Request) -> int:
         result, run_directory = optimise(request, make_progress())
-        if options.json:
-            found.append({**result.to_json(), "output": str(request.output), "run_directory": str(run_directory)})
-        else:
+        figures = {**result.to_json(), "output": str(request.output), "run_directory": str(run_directory)}
+        if not options.json:
             print_summary(result, str(request.output), str(run_directory))
-        return UNVERIFIED if result.unverified and not options.unverified else 0
+        status = UNVERIFIED if result.unverified and not options.unverified else 0
+        finished[str(request.output)] = {"output": str(request.output), "status": status, "figures": figures}
+        remember("finished", finished[str(request.output)])
+        return status
 
     statuses = [_carried_out(partial(optimised, request)) for request in requests]
+    statuses += [each["status"] for each in finished.values()]
+    found = [each["figures"] for each in finished.values()]
     if options.json and found:
-        _print_json(found if len(requests) > 1 else found[0])
+        _print_json(found if len(named) > 1 else found[0])
     return BAD_INPUT if BAD_INPUT in statuses else max(statuses)
 
 
@@ -400,11 +429,11 @@ def _input_errors() -> tuple[type[Exception], ...]:
     from environment.runtimes import UnavailableError
     from environment.zoo import ZooError
     from experiments.errors import UserError
-    from taso_ext.errors import ModelError
+    from taso_ext.errors import ModelError, UnpricedError
     from worldmodel import errors as of_world_models
 
     return (
-        *(UserError, ModelError, UnavailableError, ClockError, DatabaseError, ZooError, RewardError),
+        *(UserError, ModelError, UnpricedError, UnavailableError, ClockError, DatabaseError, ZooError, RewardError),
         *(of_world_models.IncompatibleWorldModel, of_world_models.IncompatibleCheckpoint),
         *(of_world_models.IncompatibleEpisodes, of_world_models.NothingToLearn, of_world_models.CollectionStopped),
         *(UnknownControllerError, BrokenControllerError, StoredControllerError, FloatingPointError),

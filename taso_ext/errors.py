@@ -17,6 +17,10 @@ class ModelWarning(UserWarning):
     """The warning for a model that can be used, although not exactly as it is or not in the way that was asked for."""
 
 
+class CrashError(ModelError):
+    """The error for a model at which ONNX Runtime has killed a process that was to open or run it."""
+
+
 class UnpricedError(ValueError):
     """The error for an operator whose price cannot be determined; searches leave graphs with such an operator alone."""
 

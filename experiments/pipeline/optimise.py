@@ -32,6 +32,7 @@ from experiments.runs.progress import ProgressDisplay, warnings_noted
 from experiments.runs.provenance import Provenance, stamped
 from experiments.runs.result import MeasuredRatio, Result, count_rules
 from experiments.runs.run import Run, of_round
+from experiments.runs.supervision import remember, remembered
 from taso_ext.errors import ModelError
 from taso_ext.files import remove_abandoned
 from taso_ext.onnx_io.checked_model import CheckedModel
@@ -39,6 +40,8 @@ from taso_ext.onnx_io.model_file import write_model
 
 WORLD_MODEL, CONTROLLER = "world-model", "controller"
 """Parts of a run after which `rlflow train` stops."""
+EMPTIED = "emptied"
+"""The run directories that a command has begun, so that --restart does not empty them again after a crash."""
 SOURCES = {
     "collection": "(a) random collection",
     "recollection": "(a) random collection and recollection",
@@ -164,13 +167,15 @@ def begin_run(request: Request, loaded: Loaded, progress: ProgressDisplay) -> Ru
     identity = {**as_mapping(config), "fingerprint": fingerprint}
     path = request.run_directory or Path("runs") / f"{loaded.name}-{config.controller}-{digest(identity, digits=8)}"
     start, cpu_start = time.perf_counter(), time.process_time()
-    if loaded.num_candidates and (request.restart or not RunDirectory.holds_run(path)):
+    restart = request.restart and str(path.absolute()) not in remembered(EMPTIED)
+    if loaded.num_candidates and (restart or not RunDirectory.holds_run(path)):
         reason = why_unverifiable(loaded, config.verify.num_inputs)
         if reason:
             progress.note(f"Warning: no result can be verified, because {reason}.")
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     manifest = make_manifest(request.arguments, request.model, config.seed)
-    directory = RunDirectory.open(path, identity, manifest, restart=request.restart)
+    directory = RunDirectory.open(path, identity, manifest, restart=restart)
+    remember(EMPTIED, str(path.absolute()))
     directory.record("load", loaded.seconds + seconds, loaded.cpu_seconds + cpu_seconds, finished=True)
     progress.note(f"{'Resuming' if directory.resumed else 'Run directory:'} {path}")
     return Run(config, directory, progress)

@@ -23,6 +23,7 @@ from experiments.pipeline.load import Loaded
 from experiments.pipeline.measure import feeds_of, runtime_of
 from experiments.runs.result import NOISE, MeasuredRatio
 from experiments.runs.run import Run
+from taso_ext.errors import ModelError
 
 STAGE, CLIMB = "select", "climb"
 CHECKPOINT = "checkpoints/selected.json"
@@ -65,12 +66,11 @@ def select(run: Run, loaded: Loaded, evaluation: Evaluation, records: Iterable[E
         return _climbed_from(run, loaded, evaluation, offered)
     if not run.directory.finished(STAGE):
         with run.stage(STAGE, "measure the cheapest graphs", len(offered)) as bar:
-            found: list[Outcome] = []
+            found: list[dict[str, Any]] = []
             for begin in range(0, len(offered), TOGETHER):
                 found += _raced(run, loaded, offered[begin : begin + TOGETHER])
                 bar.update(len(found))
-            made = [{"value": each.ratio.value, "faster": each.verdict is Verdict.FASTER} for each in found]
-            run.directory.write_json(CHECKPOINT, made)
+            run.directory.write_json(CHECKPOINT, found)
     return run.directory.stored(CHECKPOINT, lambda raced: _chosen(offered, raced))
 
 
@@ -144,7 +144,18 @@ def _improvements(record: EpisodeRecord) -> Iterator[int]:
             yield step
 
 
-def _raced(run: Run, loaded: Loaded, records: Sequence[EpisodeRecord]) -> Sequence[Outcome]:
+def _raced(run: Run, loaded: Loaded, records: Sequence[EpisodeRecord]) -> list[dict[str, Any]]:
+    """Returns the ratio of each graph to the model, None if the runtime cannot run one of them, and the verdict."""
+    try:
+        outcomes = _outcomes(run, loaded, records)
+    except ModelError:
+        if len(records) == 1:
+            return [{"value": None, "faster": False}]
+        return [found for record in records for found in _raced(run, loaded, [record])]
+    return [{"value": each.ratio.value, "faster": each.verdict is Verdict.FASTER} for each in outcomes]
+
+
+def _outcomes(run: Run, loaded: Loaded, records: Sequence[EpisodeRecord]) -> Sequence[Outcome]:
     runtime = runtime_of(run.config)
     variants = [
         Variant(str(index), runtime, loaded.model.export_checked(loaded.env.replay(record.best_actions)))
@@ -163,4 +174,5 @@ def _chosen(offered: Sequence[EpisodeRecord], raced: Sequence[dict[str, Any]]) -
     least, fastest = min(faster, key=lambda pair: pair[0])  # among equals, the one that costs less
     if fastest is cheapest:
         return Selected(cheapest)
-    return Selected(fastest, f"The graph that costs least takes {first:.3f} of the model's time, this one {least:.3f}.")
+    of_cheapest = "cannot be run" if first is None else f"takes {first:.3f} of the model's time"
+    return Selected(fastest, f"The graph that costs least {of_cheapest}, this one takes {least:.3f}.")

@@ -19,7 +19,7 @@ from taso_ext.onnx_io.emission import Emission, ValueNames
 from taso_ext.onnx_io.importing import Imported
 from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, all_nodes, local_names
 from taso_ext.onnx_io.opsets import has_operator, needed_opset
-from taso_ext.onnx_io.session import NEWEST_RUNNABLE_IR
+from taso_ext.onnx_io.session import newest_runnable_ir
 from taso_ext.onnx_io.weights.folding import CannotFoldError, can_fold, computable_nodes, evaluate
 
 _LOG = logging.getLogger(__name__)
@@ -208,7 +208,7 @@ def _frame(source: ExportSource) -> onnx.ModelProto:
     for name in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
         if original.HasField(name):
             setattr(model, name, getattr(original, name))
-    model.ir_version = min(max(original.ir_version, OLDEST_IR), NEWEST_RUNNABLE_IR)
+    model.ir_version = min(max(original.ir_version, OLDEST_IR), newest_runnable_ir())
     model.metadata_props.extend(original.metadata_props)
     model.opset_import.extend(_opset_imports(source))
     model.graph.name = original.graph.name or "graph"
@@ -238,7 +238,7 @@ def _raise_opset(model: onnx.ModelProto, opset: int) -> None:
         if entry.domain in DEFAULT_DOMAINS:
             entry.version = opset
     ir_version = helper.find_min_ir_version_for(list(model.opset_import), ignore_unknown=True)
-    model.ir_version = max(model.ir_version, min(ir_version, NEWEST_RUNNABLE_IR))
+    model.ir_version = max(model.ir_version, min(ir_version, newest_runnable_ir()))
 
 
 def _import_domains(model: onnx.ModelProto, nodes: list[onnx.NodeProto]) -> None:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
+from onnx import helper
 
-from taso_ext.errors import ModelError, one_paragraph
+from taso_ext.errors import CrashError, ModelError, one_paragraph
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.weights.handles import static_dims, tensor_proto
-
-NEWEST_RUNNABLE_IR = 13
-"""The newest IR version that the pinned ONNX Runtime (1.31) reads; newer ones differ only in what they may contain."""
 
 Level = Literal["disabled", "basic", "extended", "layout", "all"]
 """How much ONNX Runtime optimises a graph when it loads it; each level includes the levels before it."""
@@ -32,6 +32,33 @@ LEVELS: dict[Level, ort.GraphOptimizationLevel] = {
 SHARED_FROM_BYTES = 1 << 16
 """The smallest size, in bytes, of a weight that is passed as an array; this then costs less than serialising it."""
 _FATAL_SEVERITY = 4  # errors arrive as exceptions, and warnings are not for the user
+_NAMED_CHARACTERS = 60
+"""Largest number of characters of a graph's name in a message."""
+
+
+class Watch(Protocol):
+    """Knows what ONNX Runtime was doing when it killed a process, even then; see `set_watch`."""
+
+    def record(self, key: str, doing: str) -> bytes:
+        """Returns what `begin` takes: the key of a model, and a sentence that has {} for what has happened."""
+
+    def begin(self, record: bytes) -> None:
+        """Notes that ONNX Runtime begins to do something."""
+
+    def end(self) -> None:
+        """Notes that it has ended, with or without an exception."""
+
+    def refusal(self, key: str) -> str:
+        """Returns why a model is not to be opened, in a sentence; empty if it may be."""
+
+
+_watch: Watch | None = None
+
+
+def set_watch(watch: Watch | None) -> None:
+    """Lets all sessions that are opened from now on say what they do; None for nobody, as at the beginning."""
+    global _watch
+    _watch = watch
 
 
 def session_options(level: Level, *, threads: int = 1, settings: Mapping[str, str] | None = None) -> ort.SessionOptions:
@@ -88,7 +115,8 @@ def open_session(
       providers: the execution providers that may run the model's nodes, the preferred one first.
       shared_from_bytes: the smallest size, in bytes, of a weight that is passed as an array, if its type allows it.
     Raises:
-      ModelError: ONNX Runtime refuses the model; the message names the operator if one is at fault.
+      ModelError: ONNX Runtime refuses the model, or has crashed on it; the message names the operator if one is at
+        fault.
     """
     source: str | bytes
     if isinstance(model, Path):
@@ -97,18 +125,67 @@ def open_session(
         source, shared = _without_large_weights(model, shared_from_bytes)
         # ONNX Runtime does not keep the arrays alive: `shared` must, until the session has its own copy of them.
         options.add_external_initializers(list(shared), list(shared.values()))
+    # Without enable_fallback=0, ONNX Runtime prints that a provider fails, and replaces it.
+    settings = {"sess_options": options, "providers": list(providers), "enable_fallback": 0}
     try:
-        # Without enable_fallback=0, ONNX Runtime prints that a provider fails, and replaces it.
-        return ort.InferenceSession(source, options, providers=list(providers), enable_fallback=0)
+        if _watch is None:
+            return ort.InferenceSession(source, **settings)
+        return _WatchedSession(_watch, _key(source, options, providers), _described(model, options), source, **settings)
+    except ModelError:
+        raise
     except Exception as error:  # ONNX Runtime's exceptions share no public base class
         raise ModelError(f"ONNX Runtime {ort.__version__} cannot load the model: {one_paragraph(error)}") from error
+
+
+class _WatchedSession(ort.InferenceSession):
+    """A session that tells a watch what it does."""
+
+    def __init__(self, watch: Watch, key: str, what: str, source: str | bytes, **settings: Any) -> None:
+        if reason := watch.refusal(key):
+            raise CrashError(reason)
+        self._told, self._running = watch, watch.record(key, f"ONNX Runtime {ort.__version__} {{}} when it runs {what}")
+        watch.begin(watch.record(key, f"ONNX Runtime {ort.__version__} {{}} when it opens {what}"))
+        try:
+            super().__init__(source, **settings)
+        finally:
+            watch.end()
+
+    def run(self, *arguments: Any, **named: Any) -> Any:
+        self._told.begin(self._running)
+        try:
+            return super().run(*arguments, **named)
+        finally:
+            self._told.end()
+
+    def run_with_iobinding(self, *arguments: Any, **named: Any) -> None:
+        self._told.begin(self._running)
+        try:
+            super().run_with_iobinding(*arguments, **named)
+        finally:
+            self._told.end()
+
+
+def _key(source: str | bytes, options: ort.SessionOptions, providers: Sequence[str]) -> str:
+    """Returns a name of a model with a level and a device that another process gives it as well."""
+    digest = hashlib.blake2b(source if isinstance(source, bytes) else source.encode(), digest_size=16)
+    digest.update(f"{options.graph_optimization_level} {' '.join(providers)}".encode())
+    return digest.hexdigest()
+
+
+def _described(model: CheckedModel | Path, options: ort.SessionOptions) -> str:
+    level = next(name for name, value in LEVELS.items() if value == options.graph_optimization_level)
+    how = f"at optimisation level {level}" if level != "disabled" else "without optimisations"
+    if isinstance(model, Path):
+        return f"the file {model.name[-_NAMED_CHARACTERS:]} {how}"
+    graph = model.skeleton.graph
+    return f"the graph '{graph.name[:_NAMED_CHARACTERS]}' of {len(graph.node)} operators {how}"
 
 
 def _without_large_weights(model: CheckedModel, shared_from_bytes: int) -> tuple[bytes, dict[str, ort.OrtValue]]:
     """Returns the serialised model without its large weights, and the large weights by name."""
     proto = onnx.ModelProto()
     proto.CopyFrom(model.skeleton)
-    proto.ir_version = min(proto.ir_version, NEWEST_RUNNABLE_IR)
+    proto.ir_version = min(proto.ir_version, newest_runnable_ir())
     shared: dict[str, ort.OrtValue] = {}
     for name, tensor in (model.tensors | model.defaults).items():
         if tensor.nbytes < shared_from_bytes or name in model.defaults or not can_share(tensor.dtype):
@@ -119,6 +196,38 @@ def _without_large_weights(model: CheckedModel, shared_from_bytes: int) -> tuple
         place.external_data.add(key="location", value=name)
         shared[name] = _ort_value(tensor)
     return proto.SerializeToString(), shared
+
+
+@cache
+def newest_runnable_ir() -> int:
+    """Returns the newest IR version that the installed ONNX Runtime reads; others differ only in what they may contain.
+
+    It is 13 for ONNX Runtime 1.31 and 14 for 1.32.
+    """
+    return next(version for version in range(onnx.IR_VERSION, 0, -1) if _reads(version, opset=OLD_OPSET))
+
+
+def newest_runnable_opset() -> int:
+    """Returns the newest opset that the installed ONNX Runtime reads: 26 for ONNX Runtime 1.31, 28 for 1.32."""
+    newest, ir_version = onnx.defs.onnx_opset_version(), newest_runnable_ir()
+    return next(opset for opset in range(newest, 0, -1) if _reads(ir_version, opset=opset))
+
+
+OLD_OPSET = 14
+"""An opset that every ONNX Runtime reads."""
+
+
+def _reads(ir_version: int, opset: int) -> bool:
+    """Returns whether ONNX Runtime opens a model of one operator of these versions."""
+    values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "probe", values[:1], values[1:])
+    imports = [helper.make_opsetid("", opset)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=ir_version)
+    try:
+        ort.InferenceSession(model.SerializeToString(), session_options("disabled"), providers=["CPUExecutionProvider"])
+    except Exception:  # ONNX Runtime's exceptions share no public base class
+        return False
+    return True
 
 
 def can_share(dtype: ir.DataType) -> bool:

@@ -10,11 +10,11 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from taso_ext.onnx_io.session import NEWEST_RUNNABLE_IR, is_plain
+from taso_ext.onnx_io.session import is_plain, newest_runnable_ir, newest_runnable_opset
 
-NEWEST_RUNNABLE_OPSET = 26
-"""The newest opset of ONNX Runtime 1.31. A newer model is run as one of this opset if that is valid, so that the
-operators that did not change are compared all the same."""
+NEWEST_RUNNABLE_OPSET = newest_runnable_opset()
+"""The newest opset of ONNX Runtime. A newer model is run as one of this opset if that is valid, so that the operators
+that did not change are compared all the same."""
 
 _STAND_INS = {
     **dict.fromkeys((TensorProto.UINT4, TensorProto.UINT2), TensorProto.UINT8),
@@ -44,7 +44,7 @@ def _as_older_opset(model: onnx.ModelProto) -> onnx.ModelProto:
     opset = max((entry.version for entry in model.opset_import if entry.domain == ""), default=0)
     older = onnx.ModelProto()
     older.CopyFrom(model)
-    older.ir_version = min(older.ir_version, NEWEST_RUNNABLE_IR)
+    older.ir_version = min(older.ir_version, newest_runnable_ir())
     for entry in older.opset_import:
         entry.version = min(entry.version, NEWEST_RUNNABLE_OPSET) if entry.domain == "" else entry.version
     try:

@@ -10,6 +10,7 @@ from environment.costs.measured.benchmark import time_kernel, time_reference_ker
 from environment.costs.measured.kernel import Kernel
 from environment.costs.prices.price_list import Price, PriceList, UnrecordedError
 from environment.runtimes import OnnxRuntime
+from taso_ext.errors import CrashError, UnpricedError
 
 NOISY = 0.05
 """Half the width of an interval, as a fraction of its value, above which a warning is given: few rewrites gain more."""
@@ -68,6 +69,7 @@ class KernelPrices:
         Raises:
           UnrecordedError: the kernel has no price, and nothing is measured or predicted.
           ModelError: the kernel cannot be run alone.
+          UnpricedError: the runtime has crashed when it was to be timed.
         """
         key = price_key(kernel, weights_mb)
         if not anew and (found := self._at_hand(key)) is not None:
@@ -113,7 +115,10 @@ class KernelPrices:
         return self._predicted.get(key)
 
     def _timed(self, kernel: Kernel, weights_mb: int, runtime: OnnxRuntime) -> Price:
-        found = time_kernel(kernel, weights_mb, runtime, known_reference_ms(self.prices, runtime))
+        try:
+            found = time_kernel(kernel, weights_mb, runtime, known_reference_ms(self.prices, runtime))
+        except CrashError as error:
+            raise UnpricedError(f"{kernel.description} cannot be timed: {error}") from error
         self.timed += 1
         self._predicted.pop(price_key(kernel, weights_mb), None)
         kept = self.prices.put(price_key(kernel, weights_mb), found)

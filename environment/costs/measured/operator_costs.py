@@ -21,6 +21,7 @@ from environment.costs.prices.price_list import OperatorCost, UnrecordedError
 from environment.costs.roofline import predicting_preset
 from environment.runtimes import OnnxRuntime
 from taso_ext import CostModel, Graph, OnnxModel, UnpricedError
+from taso_ext.errors import CrashError
 from taso_ext.onnx_io.checked_model import CheckedModel, ValueType
 from taso_ext.onnx_io.operators import captured_names
 
@@ -66,7 +67,7 @@ class OperatorCosts:
         """Returns ms, bytes and launches [n, 3] of the run-time operators at some positions: see `CostModel.learned`.
 
         Raises:
-          UnpricedError: the graph is too large to be run.
+          UnpricedError: the graph is too large to be run, or the runtime has crashed on it or on one of its kernels.
           UnrecordedError: the kernels of an operator, or their prices, cannot be found out.
           ModelError: the runtime cannot run the graph.
         """
@@ -152,7 +153,11 @@ class OperatorCosts:
         part = sketch.model
         if len(taken) < _WHOLE * len(part.skeleton.graph.node):
             part = neighbourhood(part, wanted, DISTANCE)
-        for each in lower(part, self._runtime, sketch.model):
+        try:
+            placed = lower(part, self._runtime, sketch.model)
+        except CrashError as error:
+            raise UnpricedError(f"Its kernels cannot be found out: {error}") from error
+        for each in placed:
             position = sketch.computed_by.get(each.value, -1)
             if position in taken:
                 taken[position][price_key(each.kernel, weights_mb)] += 1

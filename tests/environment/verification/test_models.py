@@ -14,8 +14,10 @@ from environment import verification as outputs
 from environment import zoo
 from environment.inputs import InputReaders, accepted_range, edge_feeds, input_specs, random_feeds, timing_feeds
 from environment.verification import Scale, Verification, difference
+from environment.verification import models as comparing
 from taso_ext import ModelError, OnnxModel
 from taso_ext.onnx_io.checked_model import CheckedModel
+from taso_ext.onnx_io.session import Level
 
 FLOAT, DOUBLE, INT64 = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64
 TINY = ("squeezenet1.1-tiny", "bert-base-tiny")
@@ -378,3 +380,23 @@ def test_an_offset_far_above_the_spread_does_not_raise_false_alarms() -> None:
     values = np.float32(1e6) + np.linspace(0, 1, 100, dtype=np.float32)
     scale = Scale(spread=float(values.std()), tolerance=1e-4)
     assert difference(values, np.nextafter(values, np.float32(np.inf)), scale) < scale.tolerance
+
+
+@pytest.mark.parametrize("fails", [("original", "candidate"), ("candidate",)])
+def test_a_candidate_has_to_run_optimised_only_if_the_original_does(
+    fails: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = {"original": scaled(2), "candidate": scaled(2)}
+    for name, model in models.items():
+        model.graph.name = name
+    real = comparing.create_session
+
+    def session(model: CheckedModel, level: Level) -> Any:
+        if level != "disabled" and model.skeleton.graph.name in fails:
+            raise ModelError("ONNX Runtime crashes when it opens this")
+        return real(model, level)
+
+    monkeypatch.setattr(comparing, "create_session", session)
+    found = verify(models["original"], models["candidate"])
+    assert found.equal == ("original" in fails) and ("crashes" in found.reason) != found.equal
+    assert not verify(models["original"], scaled(2.1)).equal

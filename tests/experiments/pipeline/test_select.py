@@ -38,7 +38,7 @@ from experiments.runs.directory import RunDirectory
 from experiments.runs.progress import make_progress
 from experiments.runs.result import MeasuredRatio
 from experiments.runs.run import Run
-from taso_ext import OnnxModel, RuleSet, State
+from taso_ext import ModelError, OnnxModel, RuleSet, State
 from taso_ext.onnx_io.checked_model import CheckedModel
 
 CONFIG = RunConfig(controller="random", costs="measured:cpu")
@@ -117,6 +117,23 @@ def test_the_fastest_is_taken_and_said_so(run: Run, loaded: Loaded, monkeypatch:
     found, _ = selected(run, loaded, record, [0.97, 0.9, 0.95], monkeypatch)
     assert found.record.best_cost_ms == 8
     assert "0.970" in found.note and "0.900" in found.note
+
+
+def test_a_graph_that_cannot_be_run_does_not_keep_the_others_from_racing(
+    run: Run, loaded: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = episode(loaded, [10, 9, 8, 7])
+    clock, cheapest = Clock([0.9, 0.95]), loaded.model.export_checked(loaded.env.replay(record.best_actions))
+
+    def race(reference: Variant, candidates: Sequence[Variant], *arguments: Any, **named: Any) -> Any:
+        if any(each.model.skeleton == cheapest.skeleton for each in candidates):
+            raise ModelError("ONNX Runtime crashes")
+        return clock(reference, candidates, *arguments, **named)
+
+    monkeypatch.setattr(selecting.racing, "race", race)
+    found = select(run, loaded, Evaluation(None, record, (), (record,)), [record])
+    assert found.record.best_cost_ms == 8 and clock.asked == 2
+    assert found.note == "The graph that costs least cannot be run, this one takes 0.900."
 
 
 def test_graphs_are_timed_on_what_the_user_gave(run: Run, loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:

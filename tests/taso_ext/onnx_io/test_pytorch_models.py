@@ -20,7 +20,7 @@ from tests.taso_ext.samples.onnx_cases import random_walk
 MODELS = sorted((Path(__file__).parents[1] / "samples" / "data" / "pytorch").glob("*.onnx"))
 REWRITES = 30
 CRASHING = {("bag-dynamo", "none")}
-"""Cases whose model, exported or not, makes the constant folding of ONNX Runtime 1.31 kill the process."""
+"""Cases whose model, exported or not, makes the constant folding of ONNX Runtime 1.31 and 1.32 kill the process."""
 
 
 def load(path: Path, level: str) -> OnnxModel:
