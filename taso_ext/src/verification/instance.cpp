@@ -168,7 +168,7 @@ class Builder final : public Scope {
   // Returns a number that may fill a variable.
   double any_number(std::int32_t slot, int dtype) {
     const std::vector<double> bounds = demands_.bounds(slot, *this);
-    if (!bounds.empty() && dice_.chance(50)) return is_floating(dtype) ? held(dice_.any_of(bounds), dtype) : std::nearbyint(dice_.any_of(bounds));
+    if (!bounds.empty() && dice_.chance(25)) return is_floating(dtype) ? held(dice_.any_of(bounds), dtype) : std::nearbyint(dice_.any_of(bounds));
     const std::optional<double> valid = operand_draw_.number(*graph_, values_[slot][0]);
     return valid ? *valid : held(dice_.any_real(), dtype);
   }

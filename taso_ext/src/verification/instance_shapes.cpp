@@ -13,6 +13,11 @@ std::optional<double> number(const Quantity& value) {
   return std::nullopt;
 }
 
+bool is_literal(const Expression& expression) {
+  const bool number = expression.kind == Expression::Kind::kInteger || expression.kind == Expression::Kind::kReal;
+  return number || (!expression.arguments.empty() && std::all_of(expression.arguments.begin(), expression.arguments.end(), is_literal));
+}
+
 }  // namespace
 
 Demands::Demands(const Rule& rule, Dice& dice) : rule_(rule), dice_(dice), least_(rule.symbol_names.size(), 0) {
@@ -70,7 +75,7 @@ void Demands::collect_equal(const Expression& side, const Expression& other) {
 }
 
 void Demands::collect_bound(const Expression& side, const Expression& other) {
-  if (side.kind == Expression::Kind::kCall && side.op == "value") bounds_.push_back({side.slot, Content::Kind::kUniform, &other});
+  if (side.kind == Expression::Kind::kCall && side.op == "value" && !is_literal(other)) bounds_.push_back({side.slot, Content::Kind::kUniform, &other});
 }
 
 std::vector<double> Demands::bounds(std::int32_t slot, const Scope& known) const {

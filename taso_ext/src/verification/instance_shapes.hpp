@@ -16,7 +16,8 @@ class Demands {
   [[nodiscard]] const std::vector<std::int32_t>& asked() const { return asked_; }
   // Returns the contents that conditions may demand of a weight, as far as they follow from what is known.
   [[nodiscard]] std::vector<Content> contents(std::int32_t slot, const Scope& known) const;
-  // Returns numbers at and beside the bounds that conditions give the value of a weight, as far as they are known.
+  // Returns numbers at and beside the bounds that conditions give the value of a weight, as far as they are known. The
+  // dice return numbers beside literals anyway.
   [[nodiscard]] std::vector<double> bounds(std::int32_t slot, const Scope& known) const;
   // Returns, most of the time, what a condition says that a symbol equals.
   [[nodiscard]] std::optional<Quantity> wanted(std::int32_t symbol, const Scope& known);

@@ -52,6 +52,8 @@ TOGETHER = (1e25, 1e-25)
 with decisions are compared there: a comparison of two numbers does not change if both numbers are squared."""
 _GREATEST_POWER = 30
 _HIDDEN = 0.5  # share of the rows of a mask that hide everything
+_FACTOR = 50
+_MULTIPLE_DRAWS = 4
 OFFSET = 1e5
 """What the squares of numbers of ordinary size are lost in, if it is added to the numbers."""
 
@@ -168,6 +170,8 @@ def _free_cases(
         for size in TOGETHER:
             yield FloatCase(f"{size:.0e}", {k: np.float32(size) * t for k, t in draw().items()}, Kind.FINITE)
     sets: list[tuple[str, Sequence[float]]] = [("small", SMALL), ("tied", _numbers_of(sessions))]
+    if any(session.rounds for session in sessions):
+        sets += [("multiple", _multiples_of(sessions))] * _MULTIPLE_DRAWS
     for label, numbers in sets:
         drawn = {key: as_known(key, _drawn_from(leaf, numbers, generator)) for key, leaf in leaves.items()}
         yield FloatCase(label, drawn, Kind.TIES)
@@ -248,6 +252,14 @@ def _numbers_of(sessions: Sequence[FloatSession]) -> list[float]:
     constants = {abs(number) for session in sessions for number in session.constants}
     beside = [factor * c for c in sorted(constants) for factor in (1.0, 3.0, 7.0, 1.0 + 2.0**-10, 1.0 - 2.0**-10)]
     return [*SMALL, *(sign * each for each in beside for sign in (1.0, -1.0) if 1e-6 < each < 1e6)]
+
+
+def _multiples_of(sessions: Sequence[FloatSession]) -> list[float]:
+    """Returns whole multiples of the constants of the graphs, whose quotients are whole numbers if nothing rounds."""
+    constants = {1.0} | {
+        abs(number) for session in sessions for number in session.constants if 1e-6 < abs(number) < 1e6
+    }
+    return [constant * factor for constant in sorted(constants) for factor in range(-_FACTOR, _FACTOR + 1)]
 
 
 def _sprinkle(tensor: Floats, values: Sequence[float], generator: np.random.Generator, share: float) -> Floats:

@@ -54,6 +54,7 @@ class FloatSession:
       domains: the domains of the leaves whose elements have to lie in one (valued_operands.py), by key.
       variances: the keys of the leaves that batch norms read as variances, which are not negative.
       decides: whether an operator has a result that jumps, as comparisons have.
+      rounds: whether an operator makes whole numbers of others.
       contracted: the keys of the leaves that the first two operands of convolutions and matrix products depend on.
       is_pointwise: whether no operator adds or multiplies several elements of a tensor.
     """
@@ -69,6 +70,7 @@ class FloatSession:
     domains: dict[str, Domain]
     variances: set[str]
     decides: bool
+    rounds: bool
     contracted: set[str]
     is_pointwise: bool
 
@@ -97,6 +99,7 @@ class FloatSession:
         norms = (node.inputs[4] for node in graph.nodes() if node.op_type == "BatchNormalization")
         self.variances = {leaf_key(leaves[id_]) for id_ in norms if id_ in leaves}
         self.decides = any(node.op_type in _DECISIONS for node in graph.nodes())
+        self.rounds = any(node.op_type in _ROUNDINGS for node in graph.nodes())
         self.contracted = {leaf_key(leaves[id_]) for id_ in _contracted(graph) if id_ in leaves}
         floats = (id_ for id_ in produced if values[id_].dtype == TensorProto.FLOAT)
         self.results = {id_: tuple(values[id_].dims or ()) for id_ in floats}
@@ -136,9 +139,8 @@ _CONTRACTIONS = frozenset(["Conv", "MatMul", "Gemm"])
 """Operators whose weights may be padded with zeros."""
 
 
-_DECISIONS = frozenset(
-    ["Greater", "Less", "Equal", "Sign", "Where", "Floor", "Ceil", "Round", "ArgMax", "ArgMin", "Mod"]
-)
+_ROUNDINGS = frozenset(["Floor", "Ceil", "Round", "Mod"])
+_DECISIONS = _ROUNDINGS | {"Greater", "Less", "Equal", "Sign", "Where", "ArgMax", "ArgMin"}
 
 
 def _contracted(graph: Graph) -> set[int]:
