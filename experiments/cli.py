@@ -321,9 +321,10 @@ def _check(options: argparse.Namespace) -> int:
     from experiments.config.flags import given_settings
     from experiments.config.run import load_config
     from experiments.pipeline.check import check
+    from experiments.request import resolved
     from experiments.runs.progress import make_progress
 
-    config = load_config("best", given_settings(options), options.set)
+    config = resolved(load_config("best", given_settings(options), options.set))
     found = check(options.model, options.result, config, make_progress())
     if options.json:
         _print_json(found.to_json())
@@ -338,8 +339,9 @@ def _explain(options: argparse.Namespace) -> int:
     from experiments.config.flags import given_settings
     from experiments.config.run import load_config
     from experiments.pipeline.explain import explanation
+    from experiments.request import resolved
 
-    config = load_config("best", given_settings(options), options.set)
+    config = resolved(load_config("best", given_settings(options), options.set))
     print("\n".join(explanation(options.model, options.rule, options.at, config).lines()))
     return 0
 

@@ -28,6 +28,7 @@ class Request:
       arguments: the command line, for the manifest.
       trained: run directory of the controller that plays; None if a controller is trained.
       restart: whether to remove what an earlier command has left in the run directory.
+      costs_are_auto: whether the command leaves the cost model to the program.
     """
 
     model: str
@@ -37,6 +38,7 @@ class Request:
     arguments: tuple[str, ...]
     trained: Path | None = None
     restart: bool = False
+    costs_are_auto: bool = False
 
 
 def one_by_one(options: argparse.Namespace) -> Iterator[argparse.Namespace]:
@@ -82,7 +84,7 @@ def parse_request(options: argparse.Namespace) -> Request:
             f"--recollect {config.recollect.rounds} is for a controller that is trained in a world model, which "
             f"--controller {controller} is not. Leave it out, or use --controller ppo --world dream."
         )
-    config = _resolved(config)
+    costs_are_auto, config = config.costs == AUTO, resolved(config)
     output: Path | None = getattr(options, "output", None)
     if output is not None:
         require_writable(output, force=options.force)
@@ -90,7 +92,7 @@ def parse_request(options: argparse.Namespace) -> Request:
         _require_not_read(output, Path(options.model))
     require_writable_directory(options.run_dir or Path("runs"))
     arguments = tuple(getattr(options, "arguments", ()))
-    return Request(options.model, output, config, options.run_dir, arguments, trained, options.restart)
+    return Request(options.model, output, config, options.run_dir, arguments, trained, options.restart, costs_are_auto)
 
 
 OF_LEARNING = {
@@ -120,7 +122,7 @@ def _default_preset(options: argparse.Namespace, given: Mapping[str, Any]) -> st
     return "best" if is_told or getattr(options, "output", None) is None else "auto"
 
 
-def _resolved(config: RunConfig) -> RunConfig:
+def resolved(config: RunConfig) -> RunConfig:
     """Returns the settings with the controller, the device and the costs that `auto` stands for on this machine."""
     controller = "climb" if config.controller == AUTO else config.controller
     if AUTO not in (config.device, config.costs):

@@ -209,7 +209,16 @@ def model_journey(folder: Path) -> Journey:
     from experiments.cli import main as rlflow
 
     journey = Journey()
-    arguments = ["optimise", GRAPH, "-o", str(folder / "out.onnx"), "--controller", "greedy"]
+    arguments = [
+        "optimise",
+        GRAPH,
+        "-o",
+        str(folder / "out.onnx"),
+        "--controller",
+        "greedy",
+        "--costs",
+        "roofline:rtx2070",
+    ]
     with contextlib.redirect_stdout(io.StringIO()) as output, journey:
         status = rlflow([*arguments, "--run-dir", str(folder / "run"), "--set", "measure.pairs=2"])
     if status != 0:

@@ -100,6 +100,15 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_taso_does_not_import_tensorflow(tmp_path: Path) -> None:
-    arguments = ["optimise", "squeezenet1.1-tiny", "-o", str(tmp_path / "out.onnx"), "--controller", "taso"]
+    arguments = [
+        "optimise",
+        "squeezenet1.1-tiny",
+        "-o",
+        str(tmp_path / "out.onnx"),
+        "--controller",
+        "taso",
+        "--costs",
+        "roofline:rtx2070",
+    ]
     arguments += ["--budget", "3", "--run-dir", str(tmp_path / "run"), "--set", "measure.pairs=2"]
     assert not imports_tensorflow(f"from experiments.cli import main\nassert main({arguments!r}) == 0")

@@ -32,7 +32,7 @@ from experiments.pipeline.cases import Cases, Plan
 from experiments.runs.directory import features_fingerprint, stored_formats
 from experiments.runs.result import MEASURED_FORMAT, GraphFigures
 from taso_ext import Graph, OnnxModel, RuleSet
-from taso_ext.errors import did_you_mean
+from taso_ext.errors import ModelError, did_you_mean
 from taso_ext.files import UNREADABLE_ARRAYS
 
 
@@ -315,6 +315,8 @@ def make_environment(
             max_locations=settings.max_locations,
             everywhere=settings.everywhere,
         )
+    except ModelError:
+        raise
     except ValueError as error:  # an unknown reward: the text lists what there is
         raise UserError(str(error)) from error
 

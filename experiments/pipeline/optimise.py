@@ -11,6 +11,7 @@ from typing import Any
 from controller.evaluation import Evaluation
 from controller.records import EpisodeRecord, best_record
 from environment.costs.prices.settings import setting_of
+from environment.costs.roofline import predicting_preset
 from experiments.config.run import RunConfig
 from experiments.config.tree import as_mapping
 from experiments.errors import UserError
@@ -64,7 +65,7 @@ def optimise(request: Request, progress: ProgressDisplay) -> tuple[Result, Path]
     """
     progress.note(f"Loading {request.model}")
     with warnings_noted(progress):
-        loaded = load(request.model, request.config)
+        request, loaded = _loaded(request, progress)
         run = begin_run(request, loaded, progress)
         evaluation, training = train_and_evaluate(run, loaded, request.trained)
     selected = select(run, loaded, evaluation, itertools.chain(*sources_of(evaluation).values()))
@@ -87,6 +88,20 @@ def optimise(request: Request, progress: ProgressDisplay) -> tuple[Result, Path]
     remove_abandoned(request.output.parent)
     write_model(_with_provenance(run, exported, measured), request.output)
     return result, run.directory.path
+
+
+def _loaded(request: Request, progress: ProgressDisplay) -> tuple[Request, Loaded]:
+    """Loads the model. A roofline prices it if its kernels cannot be priced and the command does not name the costs."""
+    try:
+        return request, load(request.model, request.config)
+    except ModelError as error:
+        costs = f"roofline:{predicting_preset(request.config.device)}"
+        if not request.costs_are_auto or request.config.costs == costs:
+            raise
+        request = dataclasses.replace(request, config=dataclasses.replace(request.config, costs=costs))
+        loaded = load(request.model, request.config)  # raises the same error if it is not about costs
+        progress.note(f"Warning: the costs are those of {costs}, on paper, because kernels have no price: {error}")
+        return request, loaded
 
 
 def _with_provenance(run: Run, exported: Exported, measured: MeasuredRatio | None) -> CheckedModel:
@@ -124,7 +139,7 @@ def train(request: Request, part: str, progress: ProgressDisplay) -> None:
     require_learning(request.config, part)
     progress.note(f"Loading {request.model}")
     with warnings_noted(progress):
-        loaded = load(request.model, request.config)
+        request, loaded = _loaded(request, progress)
         run = begin_run(request, loaded, progress)
         accuracy: list[dict[str, Any]] = []
         rows: list[dict[str, Any]] = []

@@ -19,8 +19,8 @@ COLLECTING = """
 import sys
 from experiments.cli import main
 if __name__ == "__main__":
-    sys.exit(main(["optimise", "squeezenet1.1-tiny", "-o", "out.onnx", "--set", "collect.processes=2",
-                   "--set", "collect.episodes=100000"]))
+    sys.exit(main(["optimise", "squeezenet1.1-tiny", "-o", "out.onnx", "--costs", "roofline:rtx2070",
+                   "--set", "collect.processes=2", "--set", "collect.episodes=100000"]))
 """
 UNITS = """
 import functools, sys, time

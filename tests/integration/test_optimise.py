@@ -22,11 +22,13 @@ from experiments.runs.result import MeasuredRatio
 from taso_ext import State
 
 FAST = ["--set", "measure.pairs=2", "--set", "evaluate.sampled_episodes=3", "--budget", "20"]
+ON_PAPER = ["--costs", "roofline:rtx2070"]
 
 
 def optimise(model: str | Path, output: Path, *arguments: str) -> int:
     run = ["--run-dir", str(output.with_suffix(".run"))]
-    return main(["optimise", str(model), "-o", str(output), *run, *FAST, *arguments])
+    costs = [] if "--costs" in arguments else ON_PAPER
+    return main(["optimise", str(model), "-o", str(output), *run, *FAST, *costs, *arguments])
 
 
 def outputs_of(path: Path, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -82,13 +84,15 @@ def test_several_models_go_into_a_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     saved_zoo_model("bert-base-tiny", tmp_path / "mine.onnx")
-    both = ["optimise", "mine.onnx", "squeezenet1.1-tiny", "-o", "out", "--controller", "greedy", *FAST[:2]]
+    both = ["optimise", "mine.onnx", "squeezenet1.1-tiny", "-o", "out", "--controller", "greedy", *FAST[:2], *ON_PAPER]
     assert main([*both, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [each["output"] for each in found] == ["out/mine.onnx", "out/squeezenet1.1-tiny.onnx"]
     assert all(Path(each["output"]).is_file() and each["measured"] for each in found)
     (tmp_path / "bad.onnx").write_text("no model")
-    assert main(["optimise", "bad.onnx", "mine.onnx", "-o", "more", "--controller", "greedy", *FAST[:2]]) == 2
+    assert (
+        main(["optimise", "bad.onnx", "mine.onnx", "-o", "more", "--controller", "greedy", *FAST[:2], *ON_PAPER]) == 2
+    )
     assert (tmp_path / "more" / "mine.onnx").is_file(), "the other one is optimised nevertheless"
 
 

@@ -23,8 +23,9 @@ TINY = [
     *("ppo.updates=2", "ppo.batch=4", "ppo.horizon=6", "ppo.epochs=1", "ppo.minibatches=1", "policy.torso=[16]"),
     *("ppo_real.updates=1", "ppo_real.batch=2", "ppo_real.horizon=4"),
 ]
-SETTINGS = [part for setting in TINY for part in ("--set", setting)]
-PLAYING = ["--set", "measure.pairs=2", "--set", "evaluate.sampled_episodes=2"]
+COSTS = ["--costs", "roofline:rtx2070"]
+SETTINGS = [*COSTS, *(part for setting in TINY for part in ("--set", setting))]
+PLAYING = [*COSTS, "--set", "measure.pairs=2", "--set", "evaluate.sampled_episodes=2"]
 FEW = [*PLAYING, "--set", "collect.episodes=20"]
 
 

@@ -66,7 +66,18 @@ def test_the_installed_command_runs_outside_of_the_checkout(programs: Path, tmp_
     places = run(programs, tmp_path, "python", "-c", f"import {', '.join(PACKAGES)}; print(taso_ext.__file__)")
     assert Path(places.strip()).is_relative_to(programs.parent)
     output = ["-o", "out.onnx", "--run-dir", "run", "--set", "measure.pairs=2"]
-    run(programs, tmp_path, "rlflow", "optimise", "squeezenet1.1-tiny", "--controller", "greedy", *output)
+    run(
+        programs,
+        tmp_path,
+        "rlflow",
+        "optimise",
+        "squeezenet1.1-tiny",
+        "--controller",
+        "greedy",
+        "--costs",
+        "roofline:rtx2070",
+        *output,
+    )
     assert (tmp_path / "out.onnx").is_file()
 
 

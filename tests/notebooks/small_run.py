@@ -50,6 +50,7 @@ def make(directory: Path) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         run, kept = Path(temporary) / "run", Path(temporary) / "kept"
         command = ["optimise", MODEL, "-o", f"{temporary}/out.onnx", "--run-dir", str(run), "--controller", "ppo"]
+        command += ["--costs", "roofline:rtx2070"]
         for key, value in SETTINGS.items():
             command += ["--set", f"{key}={value}"]
         if rlflow(command) != 0:

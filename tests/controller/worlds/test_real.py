@@ -37,7 +37,7 @@ def policy(env: GraphSubstitutionEnv) -> GraphPolicy:
 
 @pytest.fixture(scope="module")
 def rollout(world: RealWorld, policy: GraphPolicy) -> Trajectory:
-    return world.rollout(policy, batch=BATCH, horizon=HORIZON, seed=1)
+    return world.rollout(policy, batch=BATCH, horizon=HORIZON, seed=2)
 
 
 def test_graphs_are_batched_as_the_encoder_was_trained_to_see_them(env: GraphSubstitutionEnv) -> None:
@@ -77,7 +77,7 @@ def test_truncated_rows_bootstrap_and_terminated_ones_do_not(rollout: Trajectory
 
 
 def test_equal_seeds_give_equal_rollouts(world: RealWorld, policy: GraphPolicy, rollout: Trajectory) -> None:
-    again, other = (world.rollout(policy, batch=BATCH, horizon=HORIZON, seed=seed) for seed in (1, 2))
+    again, other = (world.rollout(policy, batch=BATCH, horizon=HORIZON, seed=seed) for seed in (2, 3))
     for field, same in zip(rollout[2:6], again[2:6], strict=True):
         np.testing.assert_array_equal(field, same)
     assert (other.action.numpy() != rollout.action.numpy()).any()

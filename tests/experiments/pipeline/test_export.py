@@ -66,6 +66,7 @@ def written(
     onnx.save(onnx.parser.parse_model(model) if isinstance(model, str) else model, "model.onnx")
     Path("my.rules").write_text("".join(map(sealed, rules)), encoding="utf-8")
     command = ["optimise", "model.onnx", "-o", "out.onnx", "--rules", "my.rules", "--controller", "taso", "--force"]
+    command += ["--costs", "roofline:rtx2070"]
     found = main([*command, *flags])
     said = capsys.readouterr()
     assert found == status, said.err
