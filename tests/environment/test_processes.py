@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
-import signal
 import subprocess
 import sys
+import termios
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -44,8 +46,19 @@ def command(name: str, folder: Path) -> list[str]:
     return [str(folder / "script.py")] if name in scripts else VERIFYING
 
 
-def started(arguments: Sequence[str], folder: Path) -> tuple[subprocess.Popen[str], list[str]]:
-    """Starts a command with a process group of its own; returns it and its two workers."""
+def started(
+    arguments: Sequence[str], folder: Path, terminal: int | None = None
+) -> tuple[subprocess.Popen[str], list[str]]:
+    """Starts a command with a session of its own; returns it and its two workers.
+
+    Args:
+      terminal: the terminal that controls the session; None: it has none.
+    """
+
+    def take_terminal() -> None:
+        if terminal is not None:
+            fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
     process = subprocess.Popen(
         [sys.executable, *arguments],
@@ -55,16 +68,30 @@ def started(arguments: Sequence[str], folder: Path) -> tuple[subprocess.Popen[st
         stdout=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
+        preexec_fn=take_terminal,
     )
     workers: list[str] = []
 
     def has_workers() -> bool:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        workers[:] = [pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        workers[:] = [pid for pid in below(str(process.pid)) if is_worker(pid)]
         return len(workers) == 2
 
     wait_until(has_workers, 60)
     return process, workers
+
+
+def below(pid: str) -> Iterator[str]:
+    """Yields the children of a process, and theirs."""
+    with contextlib.suppress(FileNotFoundError):
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            yield child
+            yield from below(child)
+
+
+def is_worker(pid: str) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> None:
@@ -94,9 +121,10 @@ def test_workers_end_when_their_parent_is_killed(name: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("seconds", [0.0, 1.0])
 def test_ctrl_c_prints_one_line(seconds: float, tmp_path: Path) -> None:
-    process, workers = started(command("verifying", tmp_path), tmp_path)
+    keyboard, terminal = os.openpty()
+    process, workers = started(command("verifying", tmp_path), tmp_path, terminal)
     time.sleep(seconds)
-    os.killpg(process.pid, signal.SIGINT)
+    os.write(keyboard, b"\x03")
     _, errors = process.communicate(timeout=60)
     assert "Traceback" not in errors and "KeyboardInterrupt" not in errors
     assert process.returncode == 130 and errors.strip().splitlines()[-1].startswith("rlflow: stopped by SIGINT")

@@ -34,7 +34,23 @@ def checked(capsys: pytest.CaptureFixture[str], *arguments: str, status: int) ->
 
 
 def test_a_result_is_equal_and_says_where_it_was_made(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["optimise", MODEL, "-o", "out.onnx", "--controller", "greedy", "--json", *QUICK]) == 0
+    assert (
+        main(
+            [
+                "optimise",
+                MODEL,
+                "-o",
+                "out.onnx",
+                "--controller",
+                "greedy",
+                "--costs",
+                "roofline:rtx2070",
+                "--json",
+                *QUICK,
+            ]
+        )
+        == 0
+    )
     result = json.loads(capsys.readouterr().out)
     assert result["output"] == "out.onnx" and result["bytes_before"] > 0 and result["measured"]["ratio"] > 0
     said = checked(capsys, MODEL, "out.onnx", status=0)

@@ -105,7 +105,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     names = chosen_graphs(options.graphs or [DEFAULT_GRAPH])
     seed, scale = chosen_seed(options), options.scale
     try:
-        costs = cost_models.find(options.costs)
+        costs = found_costs(options.costs)
     except ValueError as error:  # the text lists what there is
         raise UserError(str(error)) from error
     ways = list(itertools.product(names, KINDS))
@@ -135,6 +135,14 @@ def finding(made: Sequence[Record]) -> str:
         each = [value if isinstance(value, str) else f"{value:.2f}" for value in map(row.get, RANKS)]
         sentences.append(f"{name}: rank correlation of run time with {counted} {each[0]} (random), {each[1]} (search).")
     return " ".join(sentences)
+
+
+def found_costs(name: str) -> Costs:
+    """Returns the cost model of a name; kernels are timed and not predicted, because predictions rest on counts."""
+    costs = cost_models.find(name)
+    if isinstance(costs, Measured) and name.startswith("measured:"):
+        return Measured(costs.runtime.device, predict=False)
+    return costs
 
 
 def where(costs: Costs) -> str:
@@ -177,7 +185,7 @@ def _draw(name: str, points: dict[str, list[Record]], path: Path) -> None:
 
 def points_of(name: str, kind: str, costs_name: str, scale: str, seed: int, progress: ProgressDisplay) -> Record:
     """Returns under "points" the distinct graphs on paths of one kind, in percent of the start; done once."""
-    costs, rules, ways = cost_models.find(costs_name), RuleSet.default(), SCALES[scale]
+    costs, rules, ways = found_costs(costs_name), RuleSet.default(), SCALES[scale]
     settings = {"scale": asdict(ways), "rules": rules.fingerprint, "seed": seed}
     settings |= {"costs": costs.name, "where": where(costs)}
 

@@ -40,7 +40,7 @@ from experiments.pipeline.measure import floor_of, runtime_of
 from experiments.pipeline.optimise import optimise
 from experiments.reproduce.options import chosen_graphs
 from experiments.reproduce.table import UNDEFINED
-from experiments.request import Request
+from experiments.request import Request, resolved
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.result import NOISE
 from taso_ext import RuleSet
@@ -89,7 +89,7 @@ class DefaultRun:
     def config(self) -> RunConfig:
         """The settings of the run."""
         values = {"costs": f"measured:{self.device}", "device": self.device, "seed": self.seed, **CHANGES[self.scale]}
-        return load_config("auto", values, [])
+        return resolved(load_config("auto", values, []))
 
     @property
     def settings(self) -> Record:

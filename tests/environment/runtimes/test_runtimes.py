@@ -99,7 +99,8 @@ def test_levels_reach_onnx_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     real = ort.InferenceSession
 
-    def spy(data: bytes, options: ort.SessionOptions, **others: object) -> ort.InferenceSession:
+    def spy(data: bytes, sess_options: ort.SessionOptions, **others: object) -> ort.InferenceSession:
+        options = sess_options
         seen.append((options.graph_optimization_level, options.intra_op_num_threads, options.inter_op_num_threads))
         return real(data, options, **others)
 

@@ -68,6 +68,8 @@ def optimised(
     onnx.save(onnx.parser.parse_model(text), "model.onnx")
     Path("my.rules").write_text("".join(map(sealed, rules)), encoding="utf-8")
     command = ["optimise", "model.onnx", "-o", "out.onnx", "--rules", "my.rules", "--controller", "taso", "--force"]
+    if "--costs" not in flags and "--controller" not in flags:
+        command += ["--costs", "roofline:rtx2070"]
     assert main([*command, *flags]) == 0
     before, after = (CheckedModel.from_proto(onnx.load(name)) for name in ("model.onnx", "out.onnx"))
     assert verify(before, after, seed=1).equal

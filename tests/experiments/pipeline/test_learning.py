@@ -20,7 +20,7 @@ MODEL = "squeezenet1.1-tiny"
 
 
 def learning_of(directory: Path, *assignments: str) -> Learning:
-    config = load_config("demo", {}, ["environment.max_steps=12", *assignments])
+    config = load_config("demo", {}, ["environment.max_steps=12", "costs=roofline:rtx2070", "device=cpu", *assignments])
     return Learning(Run(config, RunDirectory.open(directory, {}, {}), make_progress()), load(MODEL, config))
 
 

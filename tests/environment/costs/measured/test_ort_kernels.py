@@ -176,7 +176,8 @@ def test_sessions_are_those_in_which_graphs_are_run(monkeypatch: pytest.MonkeyPa
     seen = []
     real = ort.InferenceSession
 
-    def spy(data: bytes, options: ort.SessionOptions, **others: Any) -> ort.InferenceSession:
+    def spy(data: bytes, sess_options: ort.SessionOptions, **others: Any) -> ort.InferenceSession:
+        options = sess_options
         settings = [options.get_session_config_entry("session.force_spinning_stop"), options.intra_op_num_threads]
         seen.append((settings, options.graph_optimization_level, options.log_severity_level, others))
         return real(data, options, **others)
