@@ -18,15 +18,7 @@ from filelock import FileLock
 VERSION = 4
 """Version of the tables below; the file keeps it as `user_version`."""
 
-_TABLES = """
-create table setting (
-  id integer primary key,
-  device text not null, processor text not null, runtime text not null, version text not null, threads integer not null,
-  level text not null,
-  yardstick_ms real check (yardstick_ms > 0),
-  unique (device, processor, runtime, version, threads, level)
-);
-create table price (
+_PRICE = """(
   id integer primary key,
   setting integer not null references setting(id),
   signature text not null,
@@ -35,7 +27,16 @@ create table price (
   timings integer not null check (timings > 0 or ms is null and timings = 0),
   recorded real not null,
   unique (setting, signature)
+);"""
+_TABLES = f"""
+create table setting (
+  id integer primary key,
+  device text not null, processor text not null, runtime text not null, version text not null, threads integer not null,
+  level text not null,
+  yardstick_ms real check (yardstick_ms > 0),
+  unique (device, processor, runtime, version, threads, level)
 );
+create table price {_PRICE}
 create table appraisal (
   id integer primary key,
   setting integer not null references setting(id),
@@ -55,17 +56,8 @@ create table part (
 of which kernels it runs. A `price` without `ms` is of a kernel that an operator runs and that was never timed.
 `yardstick_ms` is the time of the reference kernel. The names are those of existing files."""
 
-_FROM_3 = """
-create table price_4 (
-  id integer primary key,
-  setting integer not null references setting(id),
-  signature text not null,
-  ms real check (ms >= 0),
-  spread real check (spread >= 0),
-  timings integer not null check (timings > 0 or ms is null and timings = 0),
-  recorded real not null,
-  unique (setting, signature)
-);
+_FROM_3 = f"""
+create table price_4 {_PRICE}
 insert into price_4 select id, setting, signature, ms, spread, timings, recorded from price;
 drop table price;
 alter table price_4 rename to price;

@@ -62,6 +62,19 @@ LAST = {
 MEASURED = ("model_ms", "ratio", "low", "high", "control", "verdict")
 
 
+RESULT_COLUMNS = {
+    "ratio": "time of the result over the model's, below 1 is faster; no figure where the result is the model",
+    "low": "95 % interval of the ratio, lower end",
+    "high": "upper end",
+    "control": "the model against itself, measured at the same time",
+    "verdict": "of these samples: faster or slower beyond noise, or undecided",
+    "steps": "rewrites of the result",
+    "timed": "whole graphs that were timed",
+    "minutes": "for everything, prices that were not known before included",
+}
+"""The columns of a result that every table of these runs has, with their meaning."""
+
+
 @dataclass(frozen=True)
 class DefaultRun:
     """One run of `rlflow optimise MODEL --device DEVICE --seed SEED`.

@@ -21,6 +21,7 @@ from experiments.executors.units import Record, unit_path
 from experiments.reproduce.options import add_device, add_graphs, run_units
 from experiments.reproduce.search.default_runs import (
     CHANGES,
+    RESULT_COLUMNS,
     UNITS,
     DefaultRun,
     add_models,
@@ -40,14 +41,7 @@ COLUMNS = {
     "graph": "as the zoo builds it, or as its file has it",
     "estimated": "improvement of the graph found, by the measured cost model [%]",
     "model_ms": "one inference of the model",
-    "ratio": "time of the result over the model's, below 1 is faster; no figure where the result is the model",
-    "low": "95 % interval of the ratio, lower end",
-    "high": "upper end",
-    "control": "the model against itself, measured at the same time",
-    "verdict": "of these samples: faster or slower beyond noise, or undecided",
-    "steps": "rewrites of the result",
-    "timed": "whole graphs that were timed",
-    "minutes": "for everything, prices that were not known before included",
+    **RESULT_COLUMNS,
     "choice": "what the clock had to say, where it has not confirmed the graph",
 }
 FORMATS = {"estimated": ".2f", "model_ms": ".2f", "minutes": ".1f"} | dict.fromkeys(

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from environment.statistics.intervals import mean_of_seeds
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_device, add_graphs, chosen_graphs, run_units
-from experiments.reproduce.search.default_runs import DefaultRun, ratio_of
+from experiments.reproduce.search.default_runs import RESULT_COLUMNS, DefaultRun, ratio_of
 from experiments.reproduce.table import Table
 from experiments.runs.progress import ProgressDisplay
 from experiments.studies.study import numbers_of
@@ -25,14 +25,7 @@ GRAPH, SEEDS = "minilm-l6", "0,1,2,3,4"
 COLUMNS = {
     "graph": "as the zoo builds it",
     "seed": "of the inputs, and of the order of samples",
-    "ratio": "time of the result over the model's, below 1 is faster; no figure where the result is the model",
-    "low": "95 % interval of the ratio, lower end",
-    "high": "upper end",
-    "control": "the model against itself, measured at the same time",
-    "verdict": "of these samples: faster or slower beyond noise, or undecided",
-    "steps": "rewrites of the result",
-    "timed": "whole graphs that were timed",
-    "minutes": "for everything, prices that were not known before included",
+    **RESULT_COLUMNS,
 }
 FORMATS = {"minutes": ".1f"} | dict.fromkeys(("ratio", "low", "high", "control"), ".3f")
 
