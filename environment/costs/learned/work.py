@@ -96,23 +96,19 @@ _FAMILY: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Work:
-    """What one run of a kernel does.
+class Counts:
+    """What the extents of a kernel say of its work.
 
     Attributes:
-      family: one of `FAMILIES`.
       flops: operations.
-      read_bytes, weight_bytes, written_bytes: bytes of computed operands, of weights and of results.
+      results: elements of the results.
       rows, columns, depth, batch: extents of the loops. A product is `batch` products [rows, depth] × [depth,
         columns]; a convolution counts as one for each group. Other kernels have `batch` results of `depth` terms each.
       run: elements that lie side by side both where they are read and where they are written.
     """
 
-    family: str
     flops: float = 0.0
-    read_bytes: float = 0.0
-    weight_bytes: float = 0.0
-    written_bytes: float = 0.0
+    results: float = 0.0
     rows: float = 1.0
     columns: float = 1.0
     depth: float = 1.0
@@ -120,11 +116,26 @@ class Work:
     run: float = 1.0
 
 
+@dataclass(frozen=True)
+class Work(Counts):
+    """What one run of a kernel does.
+
+    Attributes:
+      family: one of `FAMILIES`.
+      read_bytes, weight_bytes, written_bytes: bytes of computed operands, of weights and of results.
+    """
+
+    family: str = "view"
+    read_bytes: float = 0.0
+    weight_bytes: float = 0.0
+    written_bytes: float = 0.0
+
+
 def work(kernel: Kernel) -> Work:
     """Returns the work of a kernel."""
     operands = [each for each in kernel.operands if each is not None]
     if is_view(kernel) or not operands:
-        return Work("view")
+        return Work(family="view")
     family = _FAMILY.get(kernel.op_type, "other")
     attributes = json.loads(kernel.attributes)
     counted = _COUNTS[family](kernel, attributes)
@@ -132,30 +143,12 @@ def work(kernel: Kernel) -> Work:
     if not kernel.domain and kernel.op_type == "Cast":
         itemsize = 4.0
     return Work(
-        family,
-        counted.flops,
-        input_bytes(kernel),
-        weight_bytes(kernel),
-        counted.results * itemsize,
-        counted.rows,
-        counted.columns,
-        counted.depth,
-        counted.batch,
-        counted.run,
+        **vars(counted),
+        family=family,
+        read_bytes=input_bytes(kernel),
+        weight_bytes=weight_bytes(kernel),
+        written_bytes=counted.results * itemsize,
     )
-
-
-@dataclass(frozen=True)
-class _Counted:
-    """Operations, elements of results, and extents: see `Work`."""
-
-    flops: float
-    results: float
-    rows: float = 1.0
-    columns: float = 1.0
-    depth: float = 1.0
-    batch: float = 1.0
-    run: float = 1.0
 
 
 def _dims(kernel: Kernel, place: int) -> tuple[int, ...]:
@@ -163,7 +156,7 @@ def _dims(kernel: Kernel, place: int) -> tuple[int, ...]:
     return operand.dims if operand is not None else ()
 
 
-def _product(kernel: Kernel, attributes: Mapping[str, Any]) -> _Counted:
+def _product(kernel: Kernel, attributes: Mapping[str, Any]) -> Counts:
     first, second = _dims(kernel, 0) or (1,), _dims(kernel, 1) or (1,)
     first = first if len(first) > 1 else (1, *first)
     second = second if len(second) > 1 else (*second, 1)
@@ -173,25 +166,25 @@ def _product(kernel: Kernel, attributes: Mapping[str, Any]) -> _Counted:
     batch = math.prod(lead)
     if math.prod(second[:-2]) == 1:  # one matrix for all rows: the runtime multiplies once
         rows, batch = rows * batch, 1
-    return _Counted(2.0 * batch * rows * columns * depth, batch * rows * columns, rows, columns, depth, batch)
+    return Counts(2.0 * batch * rows * columns * depth, batch * rows * columns, rows, columns, depth, batch)
 
 
-def _convolution(kernel: Kernel, attributes: Mapping[str, Any]) -> _Counted:
+def _convolution(kernel: Kernel, attributes: Mapping[str, Any]) -> Counts:
     data, weight = _dims(kernel, 0), _dims(kernel, 1)
     groups = int(attributes.get("group", 1))
     window = attributes.get("kernel_shape") or list(weight[2:])
     positions = math.prod(_positions(data[2:], window, attributes))
     out, depth = weight[0], weight[1] * math.prod(window)
     results = data[0] * out * positions
-    return _Counted(2.0 * results * depth, results, out // max(groups, 1), positions, depth, data[0] * groups)
+    return Counts(2.0 * results * depth, results, out // max(groups, 1), positions, depth, data[0] * groups)
 
 
-def _pooling(kernel: Kernel, attributes: Mapping[str, Any]) -> _Counted:
+def _pooling(kernel: Kernel, attributes: Mapping[str, Any]) -> Counts:
     data = _dims(kernel, 0)
     window = attributes.get("kernel_shape") or list(data[2:])
     positions = math.prod(_positions(data[2:], window, attributes)) if "kernel_shape" in attributes else 1
     results = math.prod(data[:2]) * positions
-    return _Counted(results * math.prod(window), results, depth=math.prod(window), batch=results)
+    return Counts(results * math.prod(window), results, depth=math.prod(window), batch=results)
 
 
 def _positions(extents: Sequence[int], window: Sequence[int], attributes: Mapping[str, Any]) -> list[int]:
@@ -209,32 +202,32 @@ def _positions(extents: Sequence[int], window: Sequence[int], attributes: Mappin
     ]
 
 
-def _attention(kernel: Kernel, attributes: Mapping[str, Any]) -> _Counted:
+def _attention(kernel: Kernel, attributes: Mapping[str, Any]) -> Counts:
     query, key = _dims(kernel, 0), _dims(kernel, 1) or _dims(kernel, 0)
     length, other = (query[-2], key[-2]) if len(query) > 1 else (1, 1)
     results = math.prod(query)
     batch = results / max(length * query[-1], 1) * max(int(attributes.get("num_heads", 1)), 1)
-    return _Counted(4.0 * results * other, results, length, other, query[-1], batch)
+    return Counts(4.0 * results * other, results, length, other, query[-1], batch)
 
 
-def _pointwise(kernel: Kernel, _: Mapping[str, Any]) -> _Counted:
+def _pointwise(kernel: Kernel, _: Mapping[str, Any]) -> Counts:
     shapes = [each.dims for each in kernel.operands if each is not None]
     results = math.prod(_broadcast(shapes))
     largest = max(shapes, key=math.prod)
     same = min((_common_tail(largest, shape) for shape in shapes if math.prod(shape) > 1), default=results)
-    return _Counted(results * max(len(shapes) - 1, 1), results, depth=len(shapes), batch=results, run=same)
+    return Counts(results * max(len(shapes) - 1, 1), results, depth=len(shapes), batch=results, run=same)
 
 
-def _normalisation(kernel: Kernel, attributes: Mapping[str, Any]) -> _Counted:
+def _normalisation(kernel: Kernel, attributes: Mapping[str, Any]) -> Counts:
     data = _dims(kernel, 0)
     axis = int(attributes.get("axis", -1))
     depth = math.prod(data[axis:]) if kernel.op_type != "Softmax" and data else (data[axis] if data else 1)
     results = math.prod(data)
     run = math.prod(data[axis:][1:]) if data else 1
-    return _Counted(5.0 * results, results, depth=depth, batch=results / max(depth, 1), run=run)
+    return Counts(5.0 * results, results, depth=depth, batch=results / max(depth, 1), run=run)
 
 
-def _reduction(kernel: Kernel, attributes: Mapping[str, Any]) -> _Counted:
+def _reduction(kernel: Kernel, attributes: Mapping[str, Any]) -> Counts:
     data, given = _dims(kernel, 0), _literal(kernel, 1)
     listed = [attributes["axis"]] if "axis" in attributes else range(len(data))
     axes = given if given is not None else attributes.get("axes") or listed
@@ -242,12 +235,12 @@ def _reduction(kernel: Kernel, attributes: Mapping[str, Any]) -> _Counted:
     depth = math.prod(data[axis] for axis in reduced if axis < len(data))
     whole = math.prod(data)
     last = max(reduced, default=len(data) - 1)
-    return _Counted(
+    return Counts(
         whole, whole / max(depth, 1), depth=depth, batch=whole / max(depth, 1), run=math.prod(data[last + 1 :])
     )
 
 
-def _movement(kernel: Kernel, attributes: Mapping[str, Any]) -> _Counted:
+def _movement(kernel: Kernel, attributes: Mapping[str, Any]) -> Counts:
     data = _dims(kernel, 0)
     results: float = math.prod(data)
     run = float(results)
@@ -282,7 +275,7 @@ def _movement(kernel: Kernel, attributes: Mapping[str, Any]) -> _Counted:
         run = data[-1] if data else 1
     elif kernel.op_type in ("ReorderInput", "ReorderOutput"):
         run = data[-1] if attributes.get("channels_last") else 1
-    return _Counted(0.0, results, rows=parts, batch=results / max(run, 1), run=run)
+    return Counts(0.0, results, rows=parts, batch=results / max(run, 1), run=run)
 
 
 def _unmoved(dims: Sequence[int], perm: Sequence[int]) -> float:
@@ -314,9 +307,9 @@ def _sliced(kernel: Kernel, data: Sequence[int]) -> tuple[float, float]:
     return math.prod(extents), kept / max(extents[first], 1) if stepped > 1 and first < len(data) else kept
 
 
-def _other(kernel: Kernel, _: Mapping[str, Any]) -> _Counted:
+def _other(kernel: Kernel, _: Mapping[str, Any]) -> Counts:
     results = max((math.prod(each.dims) for each in kernel.operands if each is not None), default=1)
-    return _Counted(results, results, batch=results, run=results)
+    return Counts(results, results, batch=results, run=results)
 
 
 def _literal(kernel: Kernel, place: int) -> tuple[float, ...] | None:
@@ -341,7 +334,7 @@ def _common_tail(whole: Sequence[int], part: Sequence[int]) -> float:
     return float(run)
 
 
-_COUNTS: Mapping[str, Callable[[Kernel, Mapping[str, Any]], _Counted]] = {
+_COUNTS: Mapping[str, Callable[[Kernel, Mapping[str, Any]], Counts]] = {
     "product": _product,
     "convolution": _convolution,
     "attention": _attention,
