@@ -42,6 +42,8 @@ SORTED_SHARE = 0.02
 """Part of the time for which graphs are made before those made so far race, in the order of their predicted costs."""
 RECALLED = 3
 """Number of graphs that were not faster and of which parts are timed, those that came nearest first."""
+PATIENCE = 4
+"""How many times as many samples a race may take at the end, when nothing else is left to try."""
 NEAR = 1.3
 """Largest ratio of such a graph: parts of what takes much longer are sought elsewhere."""
 
@@ -85,7 +87,7 @@ class Ground(Protocol):
     def state(self, costs: CostModel, num_locations: int) -> State:
         """Returns the start graph's state under some costs."""
 
-    def compare(self, reference: State, candidates: Sequence[State]) -> list[Outcome]:
+    def compare(self, reference: State, candidates: Sequence[State], patience: int = 1) -> list[Outcome]:
         """Returns the outcome of a race; see `ClimbController.compare`."""
 
     def require_device(self, base: State) -> None:
@@ -151,6 +153,10 @@ class Ascent:
             self._race(self._sorted(Move(actions[len(base.actions) :]) for actions in self._forms(base, like)))
             self._race(Move(actions) for actions in alike_places(self.best.candidate))
             if self.best is before:
+                self._race_pooled()
+            if self.best is before:
+                self._race_longer()
+            if self.best is before:
                 return self._limit_reached() or StopCause.LOCAL_OPTIMUM
         return cause
 
@@ -184,11 +190,11 @@ class Ascent:
         line = self._journal.timed.get(candidate.state.hash)
         return candidate is not winner and line is not None and line["verdict"] != Verdict.NOT_FASTER
 
-    def _raced(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def _raced(self, candidates: Sequence[Candidate], patience: int = 1) -> list[Candidate]:
         """Times some graphs and moves to the fastest one that is faster; returns those that are, the fastest first."""
         base, before = self.best, self._watch.elapsed()
         faster: list[tuple[float, Candidate]] = []
-        for candidate, outcome in self._outcomes(base.candidate, candidates):
+        for candidate, outcome in self._outcomes(base.candidate, candidates, patience):
             if not outcome.pairs:
                 continue  # the time was up before it ran
             self._journal.add(
@@ -204,6 +210,7 @@ class Ascent:
                 high=outcome.ratio.high,
                 pairs=outcome.pairs,
                 sessions=outcome.sessions,
+                patience=patience,
                 bill=self._ground.bills.get(candidate.state.hash),
             )
             if outcome.verdict is Verdict.FASTER:
@@ -230,19 +237,21 @@ class Ascent:
         self._journal.add("best", self.best.elapsed_s, **fields)
         self._on_moved(self.best)
 
-    def _outcomes(self, base: Candidate, candidates: Sequence[Candidate]) -> Iterator[tuple[Candidate, Outcome]]:
+    def _outcomes(
+        self, base: Candidate, candidates: Sequence[Candidate], patience: int
+    ) -> Iterator[tuple[Candidate, Outcome]]:
         """Yields the outcomes of those candidates that can be run.
 
         Raises:
           UnavailableError: the runtime no longer runs the base either.
         """
         try:
-            found = self._ground.compare(base.state, [candidate.state for candidate in candidates])
+            found = self._ground.compare(base.state, [candidate.state for candidate in candidates], patience)
             yield from zip(candidates, found, strict=True)
         except ModelError as error:
             if len(candidates) > 1:
                 for each in candidates:
-                    yield from self._outcomes(base, [each])
+                    yield from self._outcomes(base, [each], patience)
                 return
             self._ground.require_device(base.state)
             self._journal.add("refused", self._watch.elapsed(), graph=candidates[0].state.hash, reason=str(error))
@@ -314,6 +323,34 @@ class Ascent:
             self._race([Move(plan)])
             self._race_halves(groups, partial(self._on_top, plan, groups))
 
+    def _race_pooled(self) -> None:
+        """Times together what has seemed to pay a little on top of the best graph.
+
+        Gains too small for a race to tell add up to one that it can. Which of them are real is left to chance at first:
+        the race of the whole is a fresh one, and what does not help is left out afterwards.
+        """
+        base = self.best.candidate
+        lines = [line for line in self._journal.timed.values() if line["base"] == base.state.hash]
+        seemed = sorted((line for line in lines if line["ratio"] < 1 - RULE.margin), key=self._ratio)
+        plans = [as_actions(line["actions"]) for line in seemed]
+        steps = [plan[len(base.actions) :] if plan[: len(base.actions)] == base.actions else plan for plan in plans]
+        counts = {len(steps) // part for part in (1, 2, 4)} - {0, 1}
+        self._race(Move(tuple(chain(*steps[:count]))) for count in sorted(counts, reverse=True))
+
+    def _race_longer(self) -> None:
+        """Times again what was undecided beside the best graph, what came nearest first, with more samples."""
+        base = self.best.candidate.state.hash
+        open_ = [
+            line
+            for line in self._journal.timed.values()
+            if line["base"] == base and line["verdict"] == Verdict.UNDECIDED and line.get("patience", 1) == 1
+        ]
+        worth = sorted((line for line in open_ if line["ratio"] < 1 - RULE.worth), key=self._ratio)
+        for lines in _batches(worth):
+            if self.best.candidate.state.hash != base or self._limit_reached():
+                return
+            self._raced([self._start.replay(as_actions(line["actions"])) for line in lines], patience=PATIENCE)
+
     def _on_top(self, plan: Actions, groups: Sequence[Positions], kept: Sequence[Positions]) -> Candidate:
         """Returns what some groups of a plan's rewrites make of the best graph."""
         omitted = [group for group in groups if group not in kept]
@@ -354,6 +391,6 @@ def _in_order(made: list[tuple[float, Move]]) -> Iterator[Move]:
     yield from (move for _, move in sorted(made, key=lambda pair: pair[0]))
 
 
-def _batches(level: Sequence[Sequence[Positions]]) -> Iterator[Sequence[Sequence[Positions]]]:
+def _batches(level: Sequence[Any]) -> Iterator[Sequence[Any]]:
     for begin in range(0, len(level), TOGETHER):
         yield level[begin : begin + TOGETHER]

@@ -151,8 +151,11 @@ class ClimbController(Search):
         """Returns the start graph under the cost model that ranks places."""
         return Candidate(self.state(CostModel.roofline(RANKING), num_locations), ())
 
-    def compare(self, reference: State, candidates: Sequence[State]) -> list[Outcome]:
+    def compare(self, reference: State, candidates: Sequence[State], patience: int = 1) -> list[Outcome]:
         """Returns the outcome of a race of graphs against a reference.
+
+        Args:
+          patience: how many times the usual samples and time the race may take.
 
         Raises:
           ModelError: a graph cannot be written, or the runtime cannot run it.
@@ -162,9 +165,9 @@ class ClimbController(Search):
         return race(
             variants[0],
             variants[1:],
-            replace(RULE, seed=self._seed),
+            replace(RULE, seed=self._seed, pairs=patience * RULE.pairs),
             feeds=self._feeds,
-            seconds=self._race_seconds(),
+            seconds=self._race_seconds(patience),
             ends_with_leader=True,
             is_same=lambda candidate: self._is_same(reference, candidates[candidate]),
             on_round=self._report,
@@ -205,12 +208,12 @@ class ClimbController(Search):
         assert self._model is not None and self._rules is not None, "train has set them"
         return State(self._model.graph, self._rules, costs, num_locations)
 
-    def _race_seconds(self) -> float:
-        """Returns the limit of time of the next race."""
+    def _race_seconds(self, patience: int) -> float:
+        """Returns the limit of time of each heat of the next race."""
         if not self._limits.seconds:
             return math.inf
         left = self._limits.seconds - self._watch.elapsed()
-        return max(min(RACE_SHARE * self._limits.seconds, left), 0.0)
+        return max(min(patience * RACE_SHARE * self._limits.seconds, left), 0.0)
 
     def _moved(self, best: Best) -> None:
         self._ratio = best.ratio
