@@ -1,7 +1,7 @@
 """Everything that picks rewrites, behind one interface.
 
     import controller
-    player = controller.make("ppo", world_model=model)        # `controller.interface.names()` lists the others
+    player = controller.make("ppo", world_model=model)        # `controller.registry.names()` lists the others
     player.train(dream)
     result = controller.evaluate(env, player, num_sampled=16, seed=0)
 
@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from controller.evaluation import evaluate
-    from controller.interface import Controller, make
+    from controller.interface import Controller
     from controller.ppo.config import PolicyConfig, PpoConfig
+    from controller.registry import make
 
 __all__ = ["Controller", "PolicyConfig", "PpoConfig", "evaluate", "make"]
 
@@ -33,7 +34,7 @@ _MODULE_OF = {
     "PolicyConfig": "controller.ppo.config",
     "PpoConfig": "controller.ppo.config",
     "evaluate": "controller.evaluation",
-    "make": "controller.interface",
+    "make": "controller.registry",
 }
 
 

@@ -424,7 +424,9 @@ def _input_errors() -> tuple[type[Exception], ...]:
 
     FloatingPointError is raised if the numbers of a training become NaN or infinite.
     """
-    from controller.interface import BrokenControllerError, StoredControllerError, UnknownControllerError
+    from controller.foreign import BrokenControllerError
+    from controller.interface import StoredControllerError
+    from controller.registry import UnknownControllerError, UnknownOptionError
     from environment.costs.prices.sqlite_file import DatabaseError
     from environment.measurement.effort import ClockError
     from environment.rewards import RewardError
@@ -438,7 +440,7 @@ def _input_errors() -> tuple[type[Exception], ...]:
         *(UserError, ModelError, UnpricedError, UnavailableError, ClockError, DatabaseError, ZooError, RewardError),
         *(of_world_models.IncompatibleWorldModel, of_world_models.IncompatibleCheckpoint),
         *(of_world_models.IncompatibleEpisodes, of_world_models.NothingToLearn, of_world_models.CollectionStopped),
-        *(UnknownControllerError, BrokenControllerError, StoredControllerError, FloatingPointError),
+        *(UnknownControllerError, UnknownOptionError, BrokenControllerError, StoredControllerError, FloatingPointError),
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from controller.registry import worlds_of
 from experiments.config.flags import given_settings
 from experiments.config.run import AUTO, MEASURED_COSTS, RunConfig, load_config
 from experiments.errors import UserError
@@ -79,7 +80,7 @@ def parse_request(options: argparse.Namespace) -> Request:
 
         config = playing_config(trained, options.preset or "best", given, options.set)
     if given.get("recollect") and config.recollect.rounds and not config.uses_world_model:
-        controller = f"{config.controller}{' --world real' * (config.controller == 'ppo')}"
+        controller = f"{config.controller}{' --world real' * (config.learns_in == 'real')}"
         raise UserError(
             f"--recollect {config.recollect.rounds} is for a controller that is trained in a world model, which "
             f"--controller {controller} is not. Leave it out, or use --controller ppo --world dream."
@@ -105,6 +106,7 @@ OF_LEARNING = {
     "policy",
     "ppo",
     "ppo_real",
+    "mixed",
     "evaluate",
 }
 """Settings, and sections of settings, that say how a controller learns and plays."""
@@ -135,7 +137,7 @@ def resolved(config: RunConfig) -> RunConfig:
         if device in kernel_devices():
             costs = f"measured:{device}"
         else:  # whole graphs are timed, which takes too long for the episodes that a policy learns from
-            costs = "roofline:rtx2070" if controller == "ppo" else f"endtoend:{device}"
+            costs = "roofline:rtx2070" if worlds_of(controller) else f"endtoend:{device}"
     return dataclasses.replace(config, controller=controller, device=device, costs=costs)
 
 

@@ -44,6 +44,7 @@ class PpoController(Controller):
     """
 
     name: ClassVar[str] = "ppo"
+    worlds: ClassVar[tuple[str, ...]] = ("dream", "real", "mixed")
     stochastic: ClassVar[bool] = True
 
     def __init__(
@@ -71,7 +72,7 @@ class PpoController(Controller):
                 f"ppo: the sampling temperature is {sampling_temperature}, below {LOWEST_TEMPERATURE}; "
                 "to play without chance, play deterministically."
             )
-        self.policy = policy
+        self._policy = policy
         self._config, self._view, self._seed = config, view, seed
         self._learner = PpoLearner(policy, config, seed=seed)
         self._temperature = sampling_temperature
@@ -118,6 +119,31 @@ class PpoController(Controller):
             seed=seed,
             sampling_temperature=sampling_temperature,
         )
+
+    @classmethod
+    def build(
+        cls,
+        *,
+        env: Any = None,
+        world_model: WorldModel | None = None,
+        config: PpoConfig | None = None,
+        policy: PolicyConfig | None = None,
+        encoder: EncoderConfig | None = None,
+        seed: int = 0,
+        sampling_temperature: float = 1.0,
+    ) -> PpoController:
+        """Builds a controller for the dreams of a world model if one is given, or else for `env`."""
+        if world_model is not None:
+            return cls.for_dream(world_model, config, policy, seed=seed, sampling_temperature=sampling_temperature)
+        return cls.for_real(env, config, policy, encoder, seed=seed, sampling_temperature=sampling_temperature)
+
+    @property
+    def policy(self) -> Any:
+        return self._policy
+
+    @property
+    def total(self) -> int:
+        return self._config.updates
 
     @property
     def num_updates(self) -> int:

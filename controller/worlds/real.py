@@ -21,6 +21,7 @@ class RealWorld:
         trajectory = world.rollout(policy, batch=16, horizon=50, seed=update)
 
     Attributes:
+      make_env: builds one more environment.
       best: the episode of all rollouts with the largest improvement, of kind "training"; None before the first.
     """
 
@@ -30,7 +31,7 @@ class RealWorld:
           make_env: a function that builds one more environment; it is called once for each row of the largest batch.
           best: the value of `best` when an interrupted training was saved.
         """
-        self._make_env, self.best = make_env, best
+        self.make_env, self.best = make_env, best
         self._views: list[GraphView] = []
         self._programs: dict[Any, Callable[..., tuple[tf.Tensor, tf.Tensor, tf.Tensor]]] = {}
 
@@ -43,7 +44,7 @@ class RealWorld:
           seed: the seed of every random draw.
         """
         while len(self._views) < batch:
-            self._views.append(GraphView(self._make_env()))
+            self._views.append(GraphView(self.make_env()))
         rows = [_Row(view, seed) for view in self._views[:batch]]
         log = _Log(batch, horizon)
         for step in range(horizon):

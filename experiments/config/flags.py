@@ -50,7 +50,11 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
             "controller",
             "auto (default): climb, or ppo if an option says so; random, greedy, taso, beam, restarts, passes",
         ),
-        Flag("--world", "world", "dream (default): train ppo inside the world model; real: in the environment"),
+        Flag(
+            "--world",
+            "world",
+            "where to learn: dream, in the world model (default of ppo); real; mixed: short dreams from real states",
+        ),
         Flag(
             "--temperature", "dream.temperature", "τ of the dream's latents: 0 deterministic, 1 as predicted (1)", float
         ),

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, Literal
 
-from controller.interface import require_name
 from controller.ppo.config import PolicyConfig, PpoConfig
+from controller.registry import foreign_names, require_name, require_options, worlds_of
 from environment import rewards
 from environment.policies.random import EVERYWHERE_PROBABILITY
 from experiments.config.tree import parse_overrides, replaced
@@ -123,6 +123,26 @@ class RecollectConfig:
         _require("dreamed", self.dreamed, 0, 1)
         _require("steps", self.steps, 1)
         _require("learning_rate", self.learning_rate, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class MixedConfig:
+    """The world `mixed`: short dreams from real states that the policy itself reaches.
+
+    Attributes:
+      branch: the largest number of dreamed steps.
+      refresh: number of updates between real episodes of the policy.
+      episodes: number of real episodes each time.
+    """
+
+    branch: int = 10
+    refresh: int = 20
+    episodes: int = 8
+
+    def __post_init__(self) -> None:
+        _require("branch", self.branch, 1)
+        _require("refresh", self.refresh, 1)
+        _require("episodes", self.episodes, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,13 +281,15 @@ class RunConfig:
 
     Attributes:
       controller: name of the controller, which picks the rewrites; `auto` is `climb`.
-      world: where ppo is trained: in the world model or in the real environment.
+      world: where a controller that learns is trained: in the world model, in the real environment, or in short dreams
+        from real states (mixed). auto: in the first of the worlds that the controller can learn in.
+      options: the options of each controller of another package, by its name.
       costs: the cost model that is minimised. `endtoend:<device>` times whole graphs at the steps where the reward
         needs the cost, with the threads, level and resolution of `measure`; controllers that look ahead (greedy and the
         searches) then follow a roofline, and the graphs along the paths that they find are timed. `measured:<device>`
         sums the prices of kernels, with the threads and level of `measure`; a kernel that was never timed has a
-        predicted price. `auto` is `measured` on the device, or `endtoend` where kernels cannot be seen; for ppo, which
-        would time too many graphs there, `roofline:rtx2070`. The path of a database of such prices,
+        predicted price. `auto` is `measured` on the device, or `endtoend` where kernels cannot be seen; for controllers
+        that learn, which would time too many graphs there, `roofline:rtx2070`. The path of a database of such prices,
         which ends in `.sqlite`, replays them and times no kernel. If the prices are of the device on which the result
         is measured, the clock has the last word on which graph is exported.
       device: the device on which the result is measured end to end; `auto` is the fastest kind that works here.
@@ -289,7 +311,7 @@ class RunConfig:
     """
 
     controller: str = "ppo"
-    world: Literal["dream", "real"] = "dream"
+    world: Literal["auto", "dream", "real", "mixed"] = "auto"
     costs: str = "roofline:rtx2070"
     device: str = "cpu"
     rules: str | None = None
@@ -304,6 +326,7 @@ class RunConfig:
     inputs: str | None = None
     seed: int = 0
     updates_per_checkpoint: int = 10
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
     environment: EnvironmentConfig = EnvironmentConfig()
     collect: CollectConfig = CollectConfig()
     world_model: WorldModelConfig = WorldModelConfig()
@@ -312,6 +335,7 @@ class RunConfig:
     policy: PolicyConfig = PolicyConfig()
     ppo: PpoConfig = PpoConfig()
     ppo_real: PpoConfig = PpoConfig()
+    mixed: MixedConfig = MixedConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     search: SearchConfig = SearchConfig()
     verify: VerifyConfig = VerifyConfig()
@@ -320,6 +344,9 @@ class RunConfig:
     def __post_init__(self) -> None:
         if self.controller != AUTO:
             require_name(self.controller)
+            _require_world(self.world, self.controller)
+        for name, options in self.options.items():
+            require_options(name, options)
         _require_telescoping(self.environment.reward, self.ppo.telescoping)
         _require_doubt(self.dream.pessimism, self.world_model.mdn_rnn.ensemble)
         _require("max_growth", self.max_growth, 1)
@@ -347,9 +374,31 @@ class RunConfig:
         return self.collect.everywhere_probability if self.environment.everywhere else None
 
     @property
+    def learns_in(self) -> str:
+        """The world in which the controller learns; empty if it learns nothing."""
+        worlds = () if self.controller == AUTO else worlds_of(self.controller)
+        if not worlds:
+            return ""
+        return worlds[0] if self.world == AUTO else self.world
+
+    @property
     def uses_world_model(self) -> bool:
-        """Whether the controller is trained in a world model, which recollection can improve."""
-        return self.controller == "ppo" and self.world == "dream"
+        """Whether the controller needs a world model, which recollection can improve."""
+        return self.learns_in in ("dream", "mixed")
+
+    @property
+    def of_controller(self) -> Any:
+        """The section of the controller's own settings; None if there is none."""
+        real = "_real" if self.learns_in == "real" else ""
+        name = self.controller.replace("-", "_")
+        return getattr(self, f"{name}{real}", getattr(self, name, None))
+
+
+def _require_world(world: str, controller: str) -> None:
+    """Raises ValueError if the controller learns, but not in this world."""
+    worlds = worlds_of(controller)
+    if worlds and world not in (AUTO, *worlds):
+        raise ValueError(f"'{controller}' learns in the world {' or '.join(worlds)}, but world={world} came")
 
 
 def _require_telescoping(reward: str, telescoping: bool) -> None:
@@ -411,9 +460,20 @@ def load_config(preset: str, options: Mapping[str, Any], assignments: Sequence[s
     if preset not in preset_names():
         raise UserError(f"There is no preset '{preset}'. {nearest_match(preset, preset_names())}")
     config = replaced(_preset(preset), options, "the command line")
-    config = replaced(config, parse_overrides(assignments), "--set")
+    config = replaced(config, overrides(assignments), "--set")
     config.bound_dims()
     return config
+
+
+def overrides(assignments: Sequence[str]) -> dict[str, Any]:
+    """Returns the values of `--set` arguments; a section that is named after a foreign controller holds its options.
+
+    Raises:
+      UserError: see `parse_overrides`.
+    """
+    tree = parse_overrides(assignments)
+    foreign = {name: tree.pop(name) for name in foreign_names() & tree.keys()}
+    return {**tree, "options": {**tree.get("options", {}), **foreign}} if foreign else tree
 
 
 def _preset(name: str) -> RunConfig:

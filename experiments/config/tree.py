@@ -103,6 +103,8 @@ def _checked(value: Any, hint: Any, path: str, source: str) -> Any:
             return None
         if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
             return float(value)
+        if typing.get_origin(kind) is dict and isinstance(value, Mapping):
+            return dict(value)
         if typing.get_origin(kind) is tuple and isinstance(value, list | tuple):
             return tuple(_checked(item, typing.get_args(kind)[0], path, source) for item in value)
         if typing.get_origin(kind) is typing.Literal:

@@ -23,7 +23,7 @@ from worldmodel.errors import IncompatibleEpisodes
 
 if TYPE_CHECKING:  # the stage imports TensorFlow when it runs
     from experiments.pipeline.world_model import RoundModel
-    from worldmodel.data.trajectory import Policy
+    from worldmodel.dream.players import Player
 
 STAGE, RECOLLECT = "collect", "recollect"
 EPISODES, RECOLLECTED = "episodes", "recollected"
@@ -99,10 +99,10 @@ def parted(config: RunConfig, buffer: EpisodeBuffer) -> tuple[EpisodeBuffer, Epi
     return buffer.split(config.collect.held_out, seed_for(config.seed, "held out"))
 
 
-def recollect_episodes(run: Run, loaded: Loaded, model: RoundModel, policy: Policy) -> EpisodeBuffer:
-    """Returns real episodes of a round's policy, from which the next round learns.
+def recollect_episodes(run: Run, loaded: Loaded, model: RoundModel, player: Player) -> EpisodeBuffer:
+    """Returns real episodes of a round's controller, from which the next round learns.
 
-    The policy sees states through the world model of its round. Continues where an interrupted command stopped.
+    It sees states through the world model of its round. Continues where an interrupted command stopped.
     """
     from worldmodel.dream.dream_env import DreamEnv
     from worldmodel.dream.recollection import recollect
@@ -124,7 +124,7 @@ def recollect_episodes(run: Run, loaded: Loaded, model: RoundModel, policy: Poli
                 recollect(
                     seen_through,
                     loaded.env,
-                    policy,
+                    player,
                     episodes=last - first + 1,
                     seed=run.seed(f"{stage} {first}"),
                     dream=dream,

@@ -10,8 +10,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controller.interface import Controller, factory, make
+from controller.interface import Controller
 from controller.records import EpisodeRecord
+from controller.registry import factory, foreign_names, make, worlds_of
 from controller.search.ascent import Best
 from controller.search.climb import SECONDS
 from controller.search.journal import FILE, JournalError, read
@@ -20,7 +21,7 @@ from environment.costs.measured.cost_model import Measured
 from environment.costs.measured.retiming import difference, retime
 from experiments.config.run import RunConfig
 from experiments.errors import DamagedRun
-from experiments.pipeline.learning import STAGE, Learning, train, train_for_real
+from experiments.pipeline.learning import STAGE, Learning, learner, train, train_for_real
 from experiments.pipeline.load import Loaded
 from experiments.pipeline.measure import feeds_of, runtime_of
 from experiments.runs.progress import format_duration
@@ -65,7 +66,7 @@ class Prepared:
 
 def is_clocked(controller: str) -> bool:
     """Returns whether the clock chooses the graph of the controller of this name; see `Controller.clocked`."""
-    if controller == "ppo":  # which costs decide; its class would import TensorFlow
+    if worlds_of(controller):  # costs decide; such a class would import TensorFlow
         return False
     return bool(getattr(factory(controller), "clocked", False))
 
@@ -77,12 +78,21 @@ def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
     """
     if not loaded.num_candidates:
         return Prepared(new_controller(dataclasses.replace(run.config, controller="random"), loaded, 0.0))
-    if run.config.controller == "ppo":
-        return _learned_in_the_dream(run, loaded) if run.config.world == "dream" else _learned_for_real(run, loaded)
+    if run.config.learns_in:
+        return _learned_in_the_dream(run, loaded) if run.config.uses_world_model else _learned_for_real(run, loaded)
+    if run.config.controller in foreign_names():
+        return _foreign(run, loaded)
     controller = new_controller(run.config, loaded, run.config.search.seconds)
     if controller.clocked and isinstance(controller, Search):
         return _climbed(run, loaded)
     return _searched(run, loaded) if isinstance(controller, Search) else Prepared(controller)
+
+
+def _foreign(run: Run, loaded: Loaded) -> Prepared:
+    """Returns a controller of another package that learns in no world; its `train` is given the real environment."""
+    controller = learner(run.config, loaded, run.seed(STAGE))
+    train(run, controller, lambda: loaded.env)
+    return Prepared(controller)
 
 
 def _climbed(run: Run, loaded: Loaded) -> Prepared:
@@ -117,7 +127,7 @@ def climbed(
         assert isinstance(climb, Search)
         loaded.env.reset(seed=run.seed(stage))
         try:
-            train(run, climb, lambda: loaded.env, climb.total, base_stage=stage, checkpoint=checkpoint)
+            train(run, climb, lambda: loaded.env, base_stage=stage, checkpoint=checkpoint)
         except JournalError as error:
             raise DamagedRun(journal, str(error)) from error
     return climb
@@ -150,7 +160,7 @@ def _searched(run: Run, loaded: Loaded) -> Prepared:
         search = new_controller(run.config, loaded, _time_left(run, number) / (rounds - number))
         assert isinstance(search, Search)
         loaded.env.reset(seed=run.seed(STAGE))
-        train(run, search, lambda: loaded.env, search.total, number=number)
+        train(run, search, lambda: loaded.env, number=number)
         searches.append(search)
         if not retime_gain(run, loaded, _found(_best(loaded, searches)), number):
             break
@@ -201,7 +211,7 @@ def new_controller(config: RunConfig, loaded: Loaded, seconds: float, **of_climb
 
 
 def _learned_in_the_dream(run: Run, loaded: Loaded) -> Prepared:
-    """Trains all rounds and returns the policy of the last one."""
+    """Trains all rounds and returns the controller of the last one."""
     learning, last = Learning(run, loaded), run.config.recollect.rounds
     rows = [learning.round_row(number) for number in range(last + 1)]
     facts = TrainingFacts(len(learning.collected()), learning.accuracy(last), rounds=rows)
@@ -210,7 +220,9 @@ def _learned_in_the_dream(run: Run, loaded: Loaded) -> Prepared:
 
 def _learned_for_real(run: Run, loaded: Loaded) -> Prepared:
     controller, best = train_for_real(run, loaded)
-    return Prepared(controller, best, TrainingFacts(run.config.ppo_real.updates * run.config.ppo_real.batch))
+    settings = run.config.of_controller
+    episodes = settings.updates * settings.batch if run.config.controller == "ppo" else 0
+    return Prepared(controller, best, TrainingFacts(episodes))
 
 
 def _can_retime(loaded: Loaded) -> bool:

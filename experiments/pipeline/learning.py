@@ -1,9 +1,9 @@
-"""Trains world models and policies in rounds, for `rlflow optimise`, `rlflow train` and every study.
+"""Trains world models and controllers in rounds, for `rlflow optimise`, `rlflow train` and every study.
 
     learning = Learning(run, loaded)
     learning.model(0)            # collects random episodes and trains a world model on them
-    learning.controller(0)       # trains a policy in its dream
-    learning.model(1)            # collects real episodes of that policy and trains the world model further
+    learning.controller(0)       # trains a controller in its dream
+    learning.model(1)            # collects real episodes of that controller and trains the world model further
     learning.controller(1)       # …
 
 Each call first makes whatever it needs and the run directory does not hold yet. The results of finished stages are read
@@ -15,15 +15,24 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controller.interface import Controller
 from controller.ppo.telescoping import settled
 from controller.records import EpisodeRecord
+from controller.registry import build
 from experiments.config.run import RunConfig
 from experiments.errors import UserError
 from experiments.pipeline import world_model
-from experiments.pipeline.collect import best_collected, collect_episodes, joined, parted, recollect_episodes
+from experiments.pipeline.collect import (
+    best_collected,
+    collect_episodes,
+    joined,
+    parted,
+    read_episodes,
+    recollect_episodes,
+)
 from experiments.pipeline.load import Loaded
 from experiments.pipeline.world_model import RoundModel, train_further, train_world_model
 from experiments.runs.directory import finite
@@ -31,11 +40,12 @@ from experiments.runs.run import Run, in_round, of_round, start_tensorflow
 from worldmodel.data.episodes import EpisodeBuffer
 
 if TYPE_CHECKING:  # the stage imports TensorFlow when it runs
-    from controller.ppo.controller import PpoController
     from worldmodel.dream.dream_env import DreamEnv
     from worldmodel.world_model import WorldModel
 
 STAGE, EXPLOIT = "controller", "exploit"
+MIXED = "mixed"
+"""Folder among the checkpoints: real episodes that a policy plays while it is trained in the world `mixed`."""
 BEST_IN_TRAINING = "checkpoints/best_in_training.json"
 FIGURES_SHOWN = ("return", "best_return", "best_cost_ms", "best_percent", "timed")
 PLANS = 20
@@ -45,10 +55,10 @@ IMPROVEMENT_REWARD = "log_ratio"
 
 
 class Learning:
-    """The world models of one graph, and the policies trained in their dreams.
+    """The world models of one graph, and the controllers trained in their dreams.
 
     Round 0 learns from random episodes. The world model of each later round starts from the world model of the round
-    before and learns from real episodes of that round's policy too; then a new policy is trained in its dream. All
+    before and learns from real episodes of that round's controller too; then a new one is trained in its dream. All
     results are determined by the settings.
 
     Attributes:
@@ -65,7 +75,7 @@ class Learning:
         """
         self.run, self.loaded, self.first = run, loaded, first or run
         self._models: dict[int, RoundModel] = {}
-        self._controllers: dict[int, PpoController] = {}
+        self._controllers: dict[int, Controller] = {}
         self._played: dict[int, EpisodeBuffer] = {}
 
     @functools.cached_property
@@ -79,10 +89,13 @@ class Learning:
         return joined([training, *map(self.policy_play, range(number))]), held_out
 
     def policy_play(self, number: int) -> EpisodeBuffer:
-        """Returns real episodes of a round's policy, which the next round learns from."""
+        """Returns real episodes of a round's controller, which the next round learns from."""
         if number not in self._played:
+            from worldmodel.dream.players import player_of
+
             model, controller = self.model(number), self.controller(number)
-            self._played[number] = recollect_episodes(self.run, self.loaded, model, controller.policy)
+            played = recollect_episodes(self.run, self.loaded, model, player_of(controller))
+            self._played[number] = joined([*self._mixed(number), played])
         return self._played[number]
 
     def model(self, number: int) -> RoundModel:
@@ -108,38 +121,61 @@ class Learning:
 
         return DreamEnv.of_root(model, self.loaded.env, self.run.config.dream)
 
-    def controller(self, number: int) -> PpoController:
-        """Returns a round's policy, trained only in the dream of that round's world model.
+    def controller(self, number: int) -> Controller:
+        """Returns a round's controller, trained only in the dream of that round's world model.
 
         Raises:
-          UserError: the world model names rewrites in a way that policies do not support.
+          UserError: the world model names rewrites in a way that controllers do not support.
         """
         if number not in self._controllers:
             self._controllers = {number: self._trained(number)}  # only the last one: each holds a world model
         return self._controllers[number]
 
-    def _trained(self, number: int) -> PpoController:
+    def _trained(self, number: int) -> Controller:
         config, model = self.run.config, self.model(number)
         if config.collect.actions != "site":
             raise UserError(
-                f"collect.actions is '{config.collect.actions}', but a policy needs rewrites named by their site: set "
-                "collect.actions=site, or only train the world model."
+                f"collect.actions is '{config.collect.actions}', but a controller needs rewrites named by their site: "
+                "set collect.actions=site, or only train the world model."
             )
-        from worldmodel.dream.dream_env import DreamEnv
-
         seed = self.run.seed(of_round(STAGE, number))
-        controller = dream_policy(config, model.fresh(), seed)
-
-        def make_dream() -> DreamEnv:
-            return DreamEnv.of_episodes(model.fresh(), self.episodes(number)[0], config.dream, seed=seed)
-
-        train(self.run, controller, make_dream, config.ppo.updates, config.updates_per_checkpoint, number=number)
+        controller = learner(config, self.loaded, seed, model.fresh())
+        train(self.run, controller, lambda: self._world(number, controller), number=number)
         return controller
 
-    def plans(self, number: int) -> dict[str, float | None]:
-        """Plays a round's policy wholly in its dream, from the start graph, and tries the same rewrites in reality.
+    def _world(self, number: int, controller: Controller) -> Any:
+        """Returns the world that a round's controller is trained in."""
+        from worldmodel.dream.dream_env import DreamEnv
 
-        This shows how much the policy exploits the mistakes of the dream that it was trained in. The result is kept as
+        config, model = self.run.config, self.model(number).fresh()
+        seed, episodes = self.run.seed(of_round(STAGE, number)), self.episodes(number)[0]
+        if config.learns_in == "dream":
+            return DreamEnv.of_episodes(model, episodes, config.dream, seed=seed)
+        from controller.worlds.mixed import MixedWorld
+
+        return MixedWorld(
+            model,
+            self.loaded.env,
+            episodes,
+            config.dream,
+            **dataclasses.asdict(config.mixed),
+            directory=self._mixed_directory(number),
+            done=getattr(controller, "num_updates", 0),
+            seed=seed,
+        )
+
+    def _mixed_directory(self, number: int) -> Path:
+        return self.run.directory.checkpoint(of_round(MIXED, number))
+
+    def _mixed(self, number: int) -> list[EpisodeBuffer]:
+        """Returns the real episodes that a round's controller has played while it was trained; empty if it did not."""
+        directory = self._mixed_directory(number)
+        return [read_episodes(directory)] if directory.is_dir() else []
+
+    def plans(self, number: int) -> dict[str, float | None]:
+        """Plays a round's controller wholly in its dream, from the start graph, and tries the same rewrites in reality.
+
+        This shows how much it exploits the mistakes of the dream that it was trained in. The result is kept as
         `checkpoints/exploit.json`, of a later round as `checkpoints/exploit-<number>.json`.
 
         Returns:
@@ -171,23 +207,27 @@ class Learning:
         return facts | (accuracy[-1] if accuracy else {}) | {"plans": self.plans(number)}
 
     def best_episode(self) -> EpisodeRecord:
-        """Returns the best real episode so far, of random play and of the policies of all rounds before the last."""
-        return best_collected(self.collected(), "recollection" if self._played else "collection")
+        """Returns the best real episode so far, of random play and of what the controllers have played to learn."""
+        return best_collected(self.collected(), "recollection" if self._own_play() else "collection")
 
     def collected(self) -> EpisodeBuffer:
         """Returns all real episodes so far."""
-        return joined([self.random_play, *self._played.values()])
+        return joined([self.random_play, *self._own_play()])
+
+    def _own_play(self) -> list[EpisodeBuffer]:
+        return [*self._played.values(), *self._mixed(self.run.config.recollect.rounds)]
 
 
-def _dreamed_and_real(learning: Learning, number: int, controller: PpoController) -> dict[str, float | None]:
+def _dreamed_and_real(learning: Learning, number: int, controller: Controller) -> dict[str, float | None]:
     from worldmodel.accuracy.exploit import compare, dreamed_then_replayed
+    from worldmodel.dream.players import player_of
 
     model, config = learning.model(number).fresh(), learning.run.config
     played = dreamed_then_replayed(
         model,
         learning.root_dream(model),
         learning.loaded.env,
-        controller.policy,
+        player_of(controller),
         episodes=PLANS,
         horizon=config.environment.max_steps,
         seed=learning.run.seed(of_round(EXPLOIT, number)),
@@ -197,48 +237,46 @@ def _dreamed_and_real(learning: Learning, number: int, controller: PpoController
     return {name: finite(value) for name, value in found.items()}
 
 
-def dream_policy(config: RunConfig, model: WorldModel, seed: int) -> PpoController:
-    """Returns an untrained policy over the actions of a world model."""
-    from controller.ppo.controller import PpoController
+def learner(config: RunConfig, loaded: Loaded, seed: int, model: WorldModel | None = None) -> Controller:
+    """Returns the controller that the settings name, not trained yet.
 
-    temperature = config.evaluate.sampling_temperature
-    return PpoController.for_dream(model, config.ppo, config.policy, seed=seed, sampling_temperature=temperature)
+    Args:
+      model: the world model whose dreams it learns in; None if it learns elsewhere, or nothing.
+    Raises:
+      UserError: it cannot be built with these settings.
+    """
+    offered = {
+        "env": loaded.env,
+        "world": config.learns_in,
+        "policy": config.policy,
+        "encoder": config.world_model.encoder,
+        "seed": seed,
+        "sampling_temperature": config.evaluate.sampling_temperature,
+        "budget": config.search.budget,
+        **({} if model is None else {"world_model": model}),
+        **({} if config.of_controller is None else {"config": config.of_controller}),
+    }
+    return build(config.controller, config.options.get(config.controller, {}), offered)
 
 
-def real_policy(config: RunConfig, loaded: Loaded, seed: int) -> PpoController:
-    """Returns an untrained policy over the graphs of the real environment."""
-    from controller.ppo.controller import PpoController
-
-    return PpoController.for_real(
-        loaded.env,
-        config.ppo_real,
-        config.policy,
-        config.world_model.encoder,
-        seed=seed,
-        sampling_temperature=config.evaluate.sampling_temperature,
-    )
-
-
-def train_for_real(run: Run, loaded: Loaded) -> tuple[PpoController, EpisodeRecord]:
-    """Trains a policy in the real environment, without a world model.
+def train_for_real(run: Run, loaded: Loaded) -> tuple[Controller, EpisodeRecord | None]:
+    """Trains a controller in the real environment, without a world model.
 
     Returns:
-      The controller and the best episode of its training.
+      The controller, and the best episode of its training; None if there was no episode.
     """
     start_tensorflow(run)
     from controller.worlds.real import RealWorld
 
-    config, controller = run.config, real_policy(run.config, loaded, run.seed(STAGE))
+    controller = learner(run.config, loaded, run.seed(STAGE))
     best = run.directory.stored(BEST_IN_TRAINING, lambda fields: EpisodeRecord.from_json(fields) if fields else None)
     world = RealWorld(loaded.make_env, best=best)
 
     def keep_best() -> None:
-        assert world.best is not None  # an update has been played
-        run.directory.write_json(BEST_IN_TRAINING, world.best.to_json())
+        if world.best is not None:
+            run.directory.write_json(BEST_IN_TRAINING, world.best.to_json())
 
-    updates, every = config.ppo_real.updates, config.updates_per_checkpoint
-    train(run, controller, lambda: world, updates, every, before_checkpoint=keep_best)
-    assert world.best is not None
+    train(run, controller, lambda: world, before_checkpoint=keep_best)
     return controller, world.best
 
 
@@ -246,8 +284,6 @@ def train(
     run: Run,
     controller: Controller,
     make_world: Callable[[], Any],
-    total: int,
-    checkpoint_every: int | None = None,
     before_checkpoint: Callable[[], None] = lambda: None,
     number: int = 0,
     base_stage: str = STAGE,
@@ -259,21 +295,23 @@ def train(
       run: the run.
       controller: the controller, which is changed in place.
       make_world: makes the world to train in, a dream or the real environment; not called if no training is left.
-      total: number of units of work, for the progress bar.
-      checkpoint_every: number of units between checkpoints; None for a controller that cannot continue half-way.
       before_checkpoint: saves whatever else must survive an interruption; it may include work that is then repeated.
       number: number of the round.
       base_stage, checkpoint: names of the stage and of the checkpoint in the first round.
     """
     stage = of_round(base_stage, number)
-    if type(controller).train is Controller.train:  # it plays as it is
+    if not controller.trains:  # it plays as it is
         return
     path = run.directory.checkpoint(of_round(checkpoint, number))
-    if path.is_file():
+    finished = run.directory.finished(stage)
+    if controller.saves and (finished or path.is_file()):
         controller.load(path)
-    if run.directory.finished(stage):
+    if finished and controller.saves:
         return
-    with run.stage(stage, in_round(f"train {controller.name}", number), total) as bar:
+    if finished:
+        run.progress.note(f"{controller.name} keeps nothing of its training, and is trained again.")
+    every = run.config.updates_per_checkpoint if controller.worlds and controller.saves else None
+    with run.stage(stage, in_round(f"train {controller.name}", number), controller.total) as bar:
         rewound = False
 
         def note(done: int, total: int, metrics: Mapping[str, float]) -> None:
@@ -283,7 +321,7 @@ def train(
                 rewound = True
             run.metrics.append(stage, done, metrics)
             bar.update(done, **{name: metrics[name] for name in FIGURES_SHOWN if name in metrics})
-            if checkpoint_every and done % checkpoint_every == 0:
+            if every and done % every == 0:
                 before_checkpoint()
                 controller.save(path)
 

@@ -144,8 +144,9 @@ def train(request: Request, part: str, progress: ProgressDisplay) -> None:
         accuracy: list[dict[str, Any]] = []
         rows: list[dict[str, Any]] = []
         best_real, last = None, request.config.recollect.rounds
-        if request.config.world == "real":
-            best_real, last = 100 * train_for_real(run, loaded)[1].improvement, 0
+        if not request.config.uses_world_model:
+            best = train_for_real(run, loaded)[1]
+            best_real, last = None if best is None else 100 * best.improvement, 0
         else:
             learning = Learning(run, loaded)
             rows = [learning.round_row(number) for number in range(last + (part == CONTROLLER))]
@@ -156,14 +157,15 @@ def train(request: Request, part: str, progress: ProgressDisplay) -> None:
 
 def require_learning(config: RunConfig, part: str) -> None:
     """Raises UserError if the settings leave nothing to train."""
-    if config.controller != "ppo":
+    if not config.learns_in:
         raise UserError(
             f"rlflow train {part} is for a controller that learns, which --controller {config.controller} does not. "
             "Leave --controller out, or search with `rlflow optimise`."
         )
-    if part == WORLD_MODEL and config.world == "real":
+    if part == WORLD_MODEL and not config.uses_world_model:
         raise UserError(
-            "With --world real there is no world model to train. Leave --world out, or use `rlflow train controller`."
+            f"'{config.controller}' with --world {config.learns_in} has no world model to train. Leave --world out, or "
+            "use `rlflow train controller`."
         )
 
 
@@ -219,7 +221,7 @@ def assemble_result(
     return Result(
         model=request.model,
         controller=run.config.controller,
-        world=run.config.world if run.config.controller == "ppo" else "",
+        world=run.config.learns_in,
         costs=run.config.costs,
         seed=run.config.seed,
         before=loaded.figures(start, best.costs_ms[0], best.noise_at(0)),

@@ -62,7 +62,7 @@ def select(run: Run, loaded: Loaded, evaluation: Evaluation, records: Iterable[E
     if not loaded.clock_chooses:
         return Selected(best, loaded.caveat)
     offered = list(_cheapest(loaded, [best, *records]))
-    if run.config.evaluate.climb_seconds and run.config.controller == "ppo":
+    if run.config.evaluate.climb_seconds and run.config.learns_in:
         return _climbed_from(run, loaded, evaluation, offered)
     if not run.directory.finished(STAGE):
         with run.stage(STAGE, "measure the cheapest graphs", len(offered)) as bar:

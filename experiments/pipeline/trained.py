@@ -12,18 +12,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.config.run import RunConfig, load_config, stored_config
-from experiments.config.tree import as_mapping, parse_overrides, replaced
+from experiments.config.run import RunConfig, load_config, overrides, stored_config
+from experiments.config.tree import as_mapping, replaced
 from experiments.errors import UserError
 from experiments.pipeline.collect import best_collected, collect_episodes
 from experiments.pipeline.controller import Prepared, TrainingFacts
-from experiments.pipeline.learning import STAGE, dream_policy, real_policy
+from experiments.pipeline.learning import STAGE, learner
 from experiments.pipeline.load import Loaded
 from experiments.pipeline.world_model import BUNDLE
 from experiments.runs.directory import RunDirectory, differences
 from experiments.runs.run import Run, of_round, start_tensorflow
 
-FIXED = ("controller", "world", "costs", "world_model", "dream", "recollect", "policy", "ppo", "ppo_real")
+FIXED = (
+    *("controller", "world", "costs", "world_model", "dream", "recollect", "options"),
+    *("policy", "ppo", "ppo_real", "mixed"),
+)
 """Settings with which the controller was trained; it has to play with the same."""
 TAKEN = (*FIXED, "rules", "only", "skip", "opset", "portable", "environment", "collect")
 """Settings that are taken from RUN unless the command says otherwise."""
@@ -69,10 +72,10 @@ class TrainedRun:
         stored = directory.stored("config.json", dict)
         fingerprint = stored.pop("fingerprint", {})
         config = stored_config(stored, str(path / "config.json"), reward=reward)
-        if config.controller != "ppo":
+        if not config.learns_in:
             raise UserError(
                 f"{path} holds no trained controller: its controller is '{config.controller}', which does not learn. "
-                "Name a run of --controller ppo."
+                "Name a run of a controller that does, such as --controller ppo."
             )
         run = cls(path, config, fingerprint)
         if not directory.finished(of_round(STAGE, run.last_round)):
@@ -111,12 +114,12 @@ def playing_config(path: Path, preset: str, given: Mapping[str, Any], assignment
     Raises:
       UserError: the run holds no trained controller, or the command asks for other settings of training.
     """
-    overrides = parse_overrides(assignments)
-    section = overrides.get("environment")
+    changes = overrides(assignments)
+    section = changes.get("environment")
     trained = TrainedRun.read(path, section.get("reward") if isinstance(section, Mapping) else None)
     stored = as_mapping(trained.config)
     base = replaced(load_config(preset, {}), {name: stored[name] for name in TAKEN}, str(path / "config.json"))
-    config = replaced(replaced(base, given, "the command line"), overrides, "--set")
+    config = replaced(replaced(base, given, "the command line"), changes, "--set")
     wanted = as_mapping(config)
     for part in (*FIXED, "environment"):
         for difference in differences(stored[part], wanted[part], part):
@@ -139,28 +142,33 @@ def prepare_trained(run: Run, loaded: Loaded, path: Path) -> Prepared:
     trained.require(loaded.fingerprint)
     same_graph = trained.fingerprint["graph"] == loaded.fingerprint["graph"]
     start_tensorflow(run)
-    if trained.config.world == "real":
+    if not trained.config.uses_world_model:
         if not same_graph:
             raise UserError(
                 f"The controller of {path} was trained in the real environment of another graph, and knows no other. "
                 "Name a run of --world dream, whose world model adapts to this graph."
             )
-        controller = real_policy(run.config, loaded, run.seed(STAGE))
+        controller = learner(run.config, loaded, run.seed(STAGE))
         controller.load(trained.checkpoint("controller"))
         return Prepared(controller)
     from worldmodel.signature import Signature
     from worldmodel.world_model import WorldModel
 
     world_model = WorldModel.load(trained.checkpoint(BUNDLE), Signature.of(loaded.env))
-    controller = dream_policy(run.config, world_model, run.seed(STAGE))
+    controller = learner(run.config, loaded, run.seed(STAGE), world_model)
     controller.load(trained.checkpoint("controller"))
     if same_graph:
         return Prepared(controller)
+    if controller.policy is None:
+        raise UserError(
+            f"The controller of {path}, '{controller.name}', was trained on another graph, and only policies are "
+            "transferred to other graphs. Train one on this graph, or name a run of --controller ppo."
+        )
     from controller.policies.transfer import warm_start
     from worldmodel.from_episodes import adapt
 
     play = collect_episodes(run, loaded)
     adapted = adapt(world_model, play)
-    player = dream_policy(run.config, adapted, run.seed(STAGE))
+    player = learner(run.config, loaded, run.seed(STAGE), adapted)
     warm_start(controller.policy, world_model.table, player.policy, adapted.table)
     return Prepared(player, best_collected(play, "collection"), TrainingFacts(len(play)))

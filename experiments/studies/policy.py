@@ -37,8 +37,9 @@ def exploit(learning: Learning, number: int, effort: Effort) -> Record:
     controller, model = learning.controller(number), learning.model(number).fresh()
     from worldmodel.accuracy.baselines import Trivial
     from worldmodel.accuracy.exploit import compare, dreamed_then_replayed, played_for_real
+    from worldmodel.dream.players import player_of
 
-    config, env, policy = learning.run.config, learning.loaded.env, controller.policy
+    config, env, player = learning.run.config, learning.loaded.env, player_of(controller)
     settle = settled if config.ppo.telescoping else None
     trivial = Trivial.of(learning.episodes(number)[0], model)
     with learning.run.bar(f"play the policy of round {number}", 2) as bar:
@@ -46,7 +47,7 @@ def exploit(learning: Learning, number: int, effort: Effort) -> Record:
         real = played_for_real(
             model,
             env,
-            policy,
+            player,
             episodes=effort.policy_episodes,
             seed=seed,
             settle=settle,
@@ -57,7 +58,7 @@ def exploit(learning: Learning, number: int, effort: Effort) -> Record:
             model,
             learning.root_dream(model),
             env,
-            policy,
+            player,
             episodes=effort.policy_episodes,
             horizon=config.environment.max_steps,
             seed=seed,

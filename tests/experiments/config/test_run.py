@@ -67,7 +67,7 @@ def test_a_config_survives_its_plain_form() -> None:
         ("search.budget=1.5", "must be an integer"),
         ("search.budget=true", "must be an integer"),
         ("search.alpha=true", "must be a number"),
-        ("world=moon", "must be one of dream, real"),
+        ("world=moon", "must be one of auto, dream, real, mixed"),
         ("search=3", "is a section"),
         ("search.budget", "key=value"),
         ("controller=pppo", "ppo"),

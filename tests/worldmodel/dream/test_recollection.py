@@ -10,15 +10,16 @@ from worldmodel.data.episodes import EpisodeBuffer, collect
 from worldmodel.data.trajectory import LatentObservation, Policy, Trajectory
 from worldmodel.dream.dream_env import DreamEnv
 from worldmodel.dream.latent_env import LatentEnv
+from worldmodel.dream.players import PolicyPlayer
 from worldmodel.dream.recollection import recollect
 from worldmodel.world_model import WorldModel
 
-POLICY = UniformPolicy(noop_logit=-2.0)
+PLAYER = PolicyPlayer(UniformPolicy(noop_logit=-2.0))
 
 
 @pytest.fixture(scope="module")
 def recollected(world_model: WorldModel) -> EpisodeBuffer:
-    return recollect(world_model, ToyEnv(8, max_steps=10), POLICY, episodes=6, seed=4)
+    return recollect(world_model, ToyEnv(8, max_steps=10), PLAYER, episodes=6, seed=4)
 
 
 def test_episodes_are_real_ones(recollected: EpisodeBuffer) -> None:
@@ -41,7 +42,8 @@ def test_the_policy_sees_what_the_latent_environment_shows(world_model: WorldMod
             tf.py_function(lambda *parts: seen.append(LatentObservation(*parts)), observation, [])
             return super().__call__(observation, seed)
 
-    (episode,) = recollect(world_model, ToyEnv(8, max_steps=10), Watching(noop_logit=-2.0), episodes=1, seed=4)
+    watching = PolicyPlayer(Watching(noop_logit=-2.0))
+    (episode,) = recollect(world_model, ToyEnv(8, max_steps=10), watching, episodes=1, seed=4)
     np.testing.assert_array_equal(episode.actions, recollected[0].actions)
     latent_env = LatentEnv(ToyEnv(8, max_steps=10), world_model)
     observation, _ = latent_env.reset()
@@ -54,7 +56,7 @@ def test_the_policy_sees_what_the_latent_environment_shows(world_model: WorldMod
 def test_what_the_table_does_not_hold_is_noted_but_not_taken(world_model: WorldModel) -> None:
     """The action table of the next round holds it."""
     half = knowing_half(world_model)
-    played = recollect(half, ToyEnv(8, max_steps=6), POLICY, episodes=3, seed=0)
+    played = recollect(half, ToyEnv(8, max_steps=6), PLAYER, episodes=3, seed=0)
     before, after = half.table, played.action_table()
     assert after.num_actions and (before.find_codes(after.codes) < 0).any()
     for episode in played:
@@ -73,15 +75,15 @@ def test_half_of_the_episodes_do_what_was_dreamed(world_model: WorldModel) -> No
         return started[-1]
 
     dream.rollout = rollout  # type: ignore[method-assign]
-    policy = UniformPolicy(noop_logit=-3.0)
-    played = recollect(world_model, env, policy, episodes=20, seed=4, dream=dream)
+    player = PolicyPlayer(UniformPolicy(noop_logit=-3.0))
+    played = recollect(world_model, env, player, episodes=20, seed=4, dream=dream)
     assert 4 <= len(started) <= 16
     followed = [plan_in_reality(world_model, env, plan) for plan in started]
     done = [episode.actions.tolist() for episode in played]
     places = [done.index(actions) for actions in followed]
     assert places == sorted(set(places))
-    awake = recollect(world_model, env, policy, episodes=20, seed=4, dream=dream, dreamed=0.0)
-    asleep = recollect(world_model, env, policy, episodes=20, seed=4, dream=dream, dreamed=1.0)
+    awake = recollect(world_model, env, player, episodes=20, seed=4, dream=dream, dreamed=0.0)
+    asleep = recollect(world_model, env, player, episodes=20, seed=4, dream=dream, dreamed=1.0)
     for index, episode in enumerate(played):
         other = (asleep if index in places else awake)[index]
         assert episode.actions.tolist() == other.actions.tolist()

@@ -15,6 +15,7 @@ from worldmodel.accuracy.open_loop import cut_windows, open_loop, play
 from worldmodel.data.episodes import EpisodeBuffer, collect
 from worldmodel.dream.dream_env import DreamEnv, start_states
 from worldmodel.dream.latent_env import LatentEnv
+from worldmodel.dream.players import PolicyPlayer
 from worldmodel.dream.recollection import recollect
 from worldmodel.dynamics.start_graphs import UNKNOWN, StartGraph, changes_per_rule, nodes_at_sites
 from worldmodel.errors import IncompatibleWorldModel, NonFinitePrediction
@@ -100,7 +101,7 @@ def test_a_model_of_several_graphs_is_bound_to_one_to_be_judged_and_recollected(
         assert spearman(played.dreamed.reward[0], played.real.trajectory.reward[0]) > 0.5
         assert Trivial.of(part, bound).usual_mask.shape == (bound.num_actions,)
         collected = recollect(
-            bound, env, UniformPolicy(), episodes=3, seed=0, dream=DreamEnv.of_root(bound, env, LENIENT)
+            bound, env, PolicyPlayer(UniformPolicy()), episodes=3, seed=0, dream=DreamEnv.of_root(bound, env, LENIENT)
         )
         assert {episode.start for episode in collected} == {start}
 

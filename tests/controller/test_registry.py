@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from controller import interface as base
-from controller.interface import UnknownControllerError
+from controller import registry as base
+from controller.registry import UnknownControllerError
 
 BUILT_IN = ("beam", "climb", "greedy", "passes", "ppo", "random", "restarts", "taso")
 
@@ -48,7 +48,7 @@ def test_other_packages_add_controllers_by_entry_point(monkeypatch: pytest.Monke
     [
         ("no_such_module:Own", "raises ModuleNotFoundError: No module named 'no_such_module'"),
         ("controller.interface:NoSuchController", "raises AttributeError"),
-        ("controller.interface:ENTRY_POINT_GROUP", "is 'rlflow.controllers', but a class or a function was expected"),
+        ("controller.registry:ENTRY_POINT_GROUP", "is 'rlflow.controllers', but a class or a function was expected"),
         ("controller.search.native:BeamController.act", "raises TypeError when it is called"),
         ("builtins:dict", "returns {}, which lacks .*train"),
     ],

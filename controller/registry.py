@@ -1,0 +1,214 @@
+"""The registry of controllers by name: built in, and of other packages by entry point.
+
+A controller is built from what its constructor asks for. The caller offers what there is: the environment, the world
+model, the seed and so on. Parameters of these names receive it. All others are options of the controller's own.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, NamedTuple
+
+from controller.foreign import BrokenControllerError, Foreign
+from controller.interface import Controller
+from taso_ext.errors import one_paragraph
+
+ENTRY_POINT_GROUP = "rlflow.controllers"
+"""Other packages add controllers under this entry-point group: `name = "package.module:ControllerClass"`."""
+
+
+class _BuiltIn(NamedTuple):
+    """A controller of this package, as text, so that naming it imports nothing.
+
+    Attributes:
+      path: module and class.
+      worlds: `Controller.worlds` of the class.
+    """
+
+    path: str
+    worlds: tuple[str, ...] = ()
+
+
+_BUILT_IN: Mapping[str, _BuiltIn] = {
+    "random": _BuiltIn("controller.search.one_step:RandomController"),
+    "greedy": _BuiltIn("controller.search.one_step:GreedyController"),
+    "taso": _BuiltIn("controller.search.native:TasoController"),
+    "beam": _BuiltIn("controller.search.native:BeamController"),
+    "restarts": _BuiltIn("controller.search.native:RestartsController"),
+    "passes": _BuiltIn("controller.search.passes:PassesController"),
+    "climb": _BuiltIn("controller.search.climb:ClimbController"),
+    "ppo": _BuiltIn("controller.ppo.controller:PpoController", ("dream", "real", "mixed")),
+}
+
+WORLDS = ("dream", "real", "mixed")
+"""All worlds that a controller can learn in."""
+
+
+OFFERED = ("env", "world_model", "world", "config", "policy", "encoder", "seed", "sampling_temperature", "budget")
+"""What a run offers to the controller that it builds; see `experiments.pipeline.learning.learner`."""
+
+
+class UnknownControllerError(ValueError):
+    """No controller is registered under that name."""
+
+
+class UnknownOptionError(ValueError):
+    """A controller has no such option; the message lists those that it has."""
+
+
+def names() -> list[str]:
+    """Returns the sorted names of all controllers, built in and from entry points."""
+    return sorted({*_BUILT_IN, *foreign_names()})
+
+
+def foreign_names() -> set[str]:
+    """Returns the names of the controllers of other packages. A built-in name means the same whatever is installed."""
+    return {point.name for point in entry_points(group=ENTRY_POINT_GROUP)} - _BUILT_IN.keys()
+
+
+def require_name(name: str) -> str:
+    """Checks that a controller is registered under `name`, without importing it, and returns `name`.
+
+    Raises:
+      UnknownControllerError: there is none; the message suggests the nearest name.
+    """
+    known = names()
+    if name in known:
+        return name
+    nearest = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.4)
+    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    raise UnknownControllerError(f"There is no controller {name!r}.{hint} Controllers: {', '.join(known)}.")
+
+
+def factory(name: str) -> Callable[..., Controller]:
+    """Imports and returns the class or function that builds the controller `name`.
+
+    Raises:
+      UnknownControllerError: if no controller is registered under that name.
+      BrokenControllerError: if the package that registers it cannot be imported, or registers nothing to call.
+    """
+    if require_name(name) in _BUILT_IN:
+        module, _, attribute = _BUILT_IN[name].path.partition(":")
+        return getattr(importlib.import_module(module), attribute)
+    point = _point(name)
+    try:
+        found = point.load()
+    except Exception as error:  # an import runs the package's code, which may raise anything
+        raise _broken(point, f"raises {type(error).__name__}: {one_paragraph(error)}") from error
+    if not callable(found):
+        raise _broken(point, f"is {found!r}, but a class or a function was expected")
+    return found
+
+
+def worlds_of(name: str) -> tuple[str, ...]:
+    """Returns the worlds in which the controller `name` learns, see `Controller.worlds`.
+
+    The modules of controllers of other packages are imported, those of built-in ones are not.
+
+    Raises:
+      UnknownControllerError, BrokenControllerError: see `factory`.
+    """
+    if require_name(name) in _BUILT_IN:
+        return _BUILT_IN[name].worlds
+    worlds = getattr(factory(name), "worlds", ())
+    if isinstance(worlds, str) or not set(worlds) <= set(WORLDS):
+        raise _broken(_point(name), f"learns in {worlds!r}, but a tuple of {', '.join(WORLDS)} was expected")
+    return tuple(worlds)
+
+
+def make(name: str, **settings: Any) -> Controller:
+    """Builds a controller by its name.
+
+        controller.make("taso", alpha=1.05)
+        controller.make("ppo", world_model=model, config=PpoConfig(updates=40), seed=0)     # learns in a dream
+        controller.make("ppo", env=env, config=PpoConfig(updates=40), seed=0)               # learns in reality
+
+    Args:
+      name: see `names`.
+      settings: arguments of the controller's class method `build` if it has one, or else of its class.
+    Raises:
+      UnknownControllerError: if no controller is registered under that name.
+      UnknownOptionError: if the controller has no argument of that name.
+      BrokenControllerError: if another package registers it, and is at fault.
+    """
+    return build(name, settings, {})
+
+
+def build(name: str, options: Mapping[str, Any], offered: Mapping[str, Any]) -> Controller:
+    """Builds a controller from its options and from those of the offered things that it has parameters for.
+
+    Args:
+      name: see `names`.
+      options: arguments by name; the controller must have parameters for all.
+      offered: further arguments by name.
+    Raises:
+      UnknownControllerError, UnknownOptionError, BrokenControllerError: see `make`.
+    """
+    require_options(name, options)
+    found = factory(name)
+    maker = getattr(found, "build", found)
+    accepted = _parameters(maker)
+    arguments = {**{key: value for key, value in offered.items() if accepted is None or key in accepted}, **options}
+    if name in _BUILT_IN:
+        return maker(**arguments)
+    point = _point(name)
+    try:
+        made = maker(**arguments)
+    except Exception as error:  # code of another package may raise anything
+        raise _broken(point, f"raises {type(error).__name__} when it is called: {one_paragraph(error)}") from error
+    methods = [method for method in vars(Controller) if not method.startswith("_")]
+    lacking = [method for method in methods if not hasattr(made, method)]
+    if lacking:
+        raise _broken(point, f"returns {made!r}, which lacks {', '.join(lacking)} of controller.Controller")
+    return Foreign(made, lambda fault: _broken(point, fault))
+
+
+def require_options(name: str, options: Mapping[str, Any]) -> None:
+    """Checks that the controller `name` has all these options.
+
+    Raises:
+      UnknownOptionError: it has not; the message lists those that it has.
+      UnknownControllerError, BrokenControllerError: see `make`.
+    """
+    found = factory(name) if options else None
+    accepted = None if found is None else _parameters(getattr(found, "build", found))
+    unknown = set() if accepted is None else options.keys() - accepted
+    if unknown:
+        raise _unknown_option(name, min(unknown), sorted((accepted or set()) - set(OFFERED)))
+
+
+def _parameters(maker: Callable[..., Any]) -> set[str] | None:
+    """Returns the names of the keyword parameters; None if any name is accepted, or if nobody can tell."""
+    if isinstance(maker, type) and maker.__init__ in (object.__init__, Controller.__init__):  # type: ignore[misc]
+        return set()
+    try:
+        parameters = inspect.signature(maker).parameters.values()
+    except (TypeError, ValueError):  # some classes written in C have no signature
+        return None
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {parameter.name for parameter in parameters if parameter.kind in named}
+
+
+def _unknown_option(name: str, option: str, known: list[str]) -> UnknownOptionError:
+    nearest = difflib.get_close_matches(option, known, n=1, cutoff=0.5)
+    hint = f" Did you mean '{nearest[0]}'?" if nearest else ""
+    has = f"it has {', '.join(known)}" if known else "it has none"
+    return UnknownOptionError(f"The controller '{name}' has no option '{option}'.{hint} Options: {has}.")
+
+
+def _point(name: str) -> EntryPoint:
+    return next(iter(entry_points(group=ENTRY_POINT_GROUP, name=name)))
+
+
+def _broken(point: EntryPoint, fault: str) -> BrokenControllerError:
+    package = f"the package {point.dist.name} {point.dist.version}" if point.dist else "an installed package"
+    return BrokenControllerError(
+        f"The controller {point.name!r} of {package} cannot be used: its entry point {point.value!r} {fault}. Mend or "
+        f"uninstall that package, or choose one of the built-in controllers: {', '.join(sorted(_BUILT_IN))}."
+    )

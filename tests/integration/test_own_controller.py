@@ -1,0 +1,171 @@
+"""A controller of another package, by entry point: it is given a dream or reality, options, a seed and the budget."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments.cli import main
+from tests.integration.test_train import MODEL, SETTINGS
+
+MODULE = '''
+import numpy as np
+from controller.interface import Controller
+
+
+class Dreamer(Controller):
+    """Keeps the best of some random plans of its dream."""
+
+    name, worlds = "dreamer", ("dream",)
+
+    def __init__(self, world_model, *, plans=4, seed=0, budget=0):
+        self.world_model, self.plans, self.seed, self.budget, self.plan = world_model, plans, seed, budget, []
+
+    @property
+    def total(self):
+        return self.plans
+
+    def train(self, world, *, seed=0, on_progress=None):
+        from worldmodel.dream.players import DreamView
+        rng, best = np.random.default_rng(seed), 0.0
+        for done in range(self.plans):
+            view, plan, gained, over = DreamView(world, 8), [], 0.0, False
+            observation, _ = view.reset(seed=done)
+            while not over:
+                plan.append(int(rng.choice(np.flatnonzero(observation.action_mask.numpy()[0]))))
+                observation, reward, terminated, truncated, _ = view.step(plan[-1])
+                gained, over = gained + reward, terminated or truncated
+                if gained >= best:
+                    best, self.plan = gained, list(plan)
+            on_progress(done + 1, self.plans, {"return": gained})
+
+    def view(self, env):
+        from worldmodel.dream.latent_env import LatentEnv
+        return LatentEnv(env, self.world_model)
+
+    def begin_episode(self, view, *, seed):
+        self.left = list(self.plan)
+
+    def act(self, observation, *, deterministic):
+        mask = observation.action_mask.numpy()[0]
+        while self.left:
+            action = self.left.pop(0)
+            if mask[action]:
+                return action
+        return len(mask) - 1
+
+    def save(self, path):
+        with open(path, "wb") as file:
+            np.savez(file, plan=self.plan, budget=self.budget)
+
+    def load(self, path):
+        self.plan = np.load(path)["plan"].tolist()
+
+
+class Silent(Controller):
+    """Only acts."""
+
+    name = "silent"
+
+    def act(self, observation, *, deterministic):
+        return [int(observation["rule_mask"].size) - 1, 0]
+
+
+class Wrong(Silent):
+    name = "wrong"
+
+    def act(self, observation, *, deterministic):
+        return [0, 10**6]
+
+
+class Fails(Silent):
+    name, worlds = "fails", ("real",)
+
+    def train(self, world, *, seed=0, on_progress=None):
+        return world.no_such_thing
+'''
+ENTRY_POINTS = "[rlflow.controllers]\n" + "\n".join(
+    f"{name.lower()} = theirs:{name}" for name in ("Dreamer", "Silent", "Wrong", "Fails")
+)
+
+
+@pytest.fixture(autouse=True)
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, untraced: None) -> None:
+    package = tmp_path / "site"
+    (package / "theirs-1.2.dist-info").mkdir(parents=True)
+    (package / "theirs.py").write_text(MODULE)
+    (package / "theirs-1.2.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.2\n")
+    (package / "theirs-1.2.dist-info/entry_points.txt").write_text(ENTRY_POINTS)
+    monkeypatch.syspath_prepend(str(package))
+    monkeypatch.chdir(tmp_path)
+
+
+def optimise(controller: str, *more: str) -> int:
+    return main(
+        [
+            "optimise",
+            MODEL,
+            "-o",
+            "out.onnx",
+            "--force",
+            "--run-dir",
+            "run",
+            "--controller",
+            controller,
+            *SETTINGS,
+            *more,
+        ]
+    )
+
+
+def test_it_is_trained_in_a_dream_with_its_options_and_the_budget(capsys: pytest.CaptureFixture[str]) -> None:
+    import numpy as np
+
+    more = [
+        "--set",
+        "dreamer.plans=7",
+        "--budget",
+        "33",
+        "--set",
+        "recollect.rounds=1",
+        "--set",
+        "recollect.episodes=4",
+    ]
+    assert optimise("dreamer", *more, "--set", "recollect.steps=2") == 0
+    result = json.loads(Path("run/result.json").read_text())
+    assert result["controller"] == "dreamer" and result["world"] == "dream" and len(result["rounds"]) == 2
+    assert all(row["plans"]["episodes"] == 20 for row in result["rounds"])
+    kept = np.load("run/checkpoints/controller-1")
+    assert kept["budget"] == 33
+    updates = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    assert sum(each["stage"] == "controller-1" for each in updates) == 7
+    capsys.readouterr()
+    assert optimise("dreamer", *more, "--set", "recollect.steps=2", "--set", "dreamer.plan=7") == 2
+    said = capsys.readouterr().err
+    assert "'dreamer' has no option 'plan'. Did you mean 'plans'? Options: it has plans." in said
+
+
+def test_one_that_only_acts_plays_at_once() -> None:
+    assert optimise("silent") == 0
+    assert json.loads(Path("run/result.json").read_text())["world"] == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("wrong", "takes the action [0, 1000000], which is not legal there"),
+        ("fails", "raises AttributeError in train(): 'RealWorld' object has no attribute 'no_such_thing'"),
+    ],
+)
+def test_a_broken_one_is_named_in_one_sentence(name: str, fault: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert optimise(name) == 2
+    said = capsys.readouterr().err
+    assert f"The controller '{name}' of the package theirs 1.2 cannot be used" in said and fault in said
+    assert "Traceback" not in said and not Path("out.onnx").exists()
+
+
+def test_a_world_that_it_does_not_learn_in_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert optimise("dreamer", "--world", "real") == 2
+    assert "'dreamer' learns in the world dream, but world=real came" in capsys.readouterr().err
