@@ -28,6 +28,7 @@ examples:
   rlflow train controller bert-base --preset demo
   rlflow optimise bert-base -o bert.opt.onnx --from runs/RUN
   rlflow check bert-base bert.opt.onnx
+  rlflow validate runs/RUN
   rlflow zoo
 """
 
@@ -65,6 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_optimise(commands)
     _add_train(commands)
     _add_check(commands)
+    _add_validate(commands)
     _add_explain(commands)
     _add_reproduce(commands)
     for group, about in {
@@ -184,6 +186,23 @@ def _add_check(commands: argparse._SubParsersAction[_Parser]) -> None:
     add_some_flags(parser, OF_CHECK)
 
 
+def _add_validate(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = commands.add_parser(
+        "validate",
+        help="replay a finished run, prove its result again, and time it",
+        description="Replays every action log of RUN without TensorFlow, recomputes its costs, compares OUT with the "
+        "model and times both in turn. The exit status is 0 if everything is as the run recorded it, 1 if anything "
+        "differs, and 3 if nothing could be proved of OUT.",
+    )
+    parser.add_argument("run", metavar="RUN", type=Path, help="the run directory that rlflow optimise has left")
+    parser.add_argument("--device", help="where the result is timed: cpu, cuda, tensorrt (where the run timed it)")
+    parser.add_argument("--untimed", action="store_true", help="do not time the result")
+    parser.add_argument("--model", metavar="MODEL", help="where the model is now (where the run found it)")
+    parser.add_argument("--output", "-o", metavar="OUT", type=Path, help="where OUT is now (where the run wrote it)")
+    parser.add_argument("--reward", metavar="MODULE:FUNCTION", help="the run's own reward function, to be imported")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of sentences")
+
+
 def _add_explain(commands: argparse._SubParsersAction[_Parser]) -> None:
     parser = commands.add_parser(
         "explain",
@@ -204,7 +223,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
       arguments: None means those of the command line; the command then runs in a child process, see
         `experiments.runs.supervision`.
     Returns:
-      0 if the command did what was asked; 1 if `rlflow check` finds that two models differ; 2 for bad input or a
+      0 if the command did what was asked; 1 if `rlflow check` finds that two models differ, or `rlflow validate` that
+      a run is not as it was recorded; 2 for bad input or a
       training that comes to NaN or infinity, with one paragraph on standard error and no output file; 2 also if `rlflow
       rules verify` rejects a rule; 3 if nothing could be proved of what `rlflow optimise` wrote or of what `rlflow
       check` compared; 130 after Ctrl-C and 143 after SIGTERM; 128 and the number of a signal if native code crashed and
@@ -335,6 +355,28 @@ def _check(options: argparse.Namespace) -> int:
     return 0 if found.verification.equal else DIFFERENT
 
 
+def _validate(options: argparse.Namespace) -> int:
+    from experiments.pipeline.validate import validate
+    from experiments.runs.progress import make_progress
+
+    found = validate(
+        options.run,
+        make_progress(),
+        device=options.device,
+        timed=not options.untimed,
+        model=options.model,
+        output=options.output,
+        reward=options.reward,
+    )
+    if options.json:
+        _print_json(found.to_json())
+    else:
+        print("\n".join(found.lines()))
+    if not found.holds:
+        return DIFFERENT
+    return 0 if found.is_judged else UNVERIFIED
+
+
 def _explain(options: argparse.Namespace) -> int:
     from experiments.config.flags import given_settings
     from experiments.config.run import load_config
@@ -411,6 +453,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "optimize": _optimise,
     "train": _train,
     "check": _check,
+    "validate": _validate,
     "explain": _explain,
     "reproduce": _reproduce,
     "rules": _with_subcommands,

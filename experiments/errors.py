@@ -15,8 +15,8 @@ class DamagedRun(UserError):
 
     def __init__(self, path: object, reason: str) -> None:
         super().__init__(
-            f"{path} is damaged: {reason}. Restore the file, or add --restart to begin this run anew; everything in "
-            "its run directory is then made again."
+            f"{path} is damaged: {reason}. Restore the file, or repeat the command of this run with --restart, which "
+            "makes everything in its run directory again."
         )
 
 

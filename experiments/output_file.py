@@ -1,7 +1,9 @@
-"""Checks, before any work, that the files which the user asked for can be written."""
+"""Checks, before any work, that the files which the user asked for can be written; and what has been written."""
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import os
 import stat
 import tempfile
@@ -9,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from experiments.errors import UserError
+from taso_ext.onnx_io.model_file import data_file
 
 _KINDS = {
     stat.S_IFDIR: "a directory",
@@ -75,3 +78,31 @@ def require_not_read(outputs: Iterable[Path], read: Iterable[Path], model: str) 
 def _shortened(path: Path) -> str:
     text = str(path)
     return text if len(text) <= 120 else f"{text[:80]}… ({len(text)} characters)"
+
+
+@dataclasses.dataclass(frozen=True)
+class WrittenFile:
+    """A model that a run has written.
+
+    Attributes:
+      path: the file, relative to the run directory.
+      sha256: the hash of the file, and of its data file if it has one.
+    """
+
+    path: str
+    sha256: str
+
+    @classmethod
+    def of(cls, output: Path, run_directory: Path) -> WrittenFile:
+        """Returns the record of a file that exists."""
+        return cls(os.path.relpath(output.absolute(), run_directory.absolute()), content_hash(output))
+
+
+def content_hash(model: Path) -> str:
+    """Returns the hash (SHA-256) of an ONNX file, and of its data file if it has one."""
+    digest = hashlib.sha256()
+    for path in (model, data_file(model)):
+        if path.is_file():
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()

@@ -15,6 +15,7 @@ import numpy as np
 from controller.interface import ProgressCallback
 from controller.records import is_improvement
 from controller.search.replayed import DEFAULT_LIMITS, Actions, Found, Search, SearchLimits, StopCause, StopReason
+from environment.counting import count
 from taso_ext import State, UnpricedError
 
 MOST_STEPS = 400
@@ -33,6 +34,7 @@ def exhaust(
     while len(actions) < most_steps and len(places := np.flatnonzero(state.location_mask()[rule])) and not stop():
         actions.append((rule, int(places[0])))
         state.step(*actions[-1])
+        count(real_steps=1)
     return actions
 
 
@@ -108,7 +110,9 @@ class _Climb:
         """Returns the result of a pass over the best graph; None if a graph on the way has no price."""
         state = self.best.copy()
         try:
-            return _Pass(state, exhaust(state, rule, stop=self._is_late), state.cost.ms)
+            found = _Pass(state, exhaust(state, rule, stop=self._is_late), state.cost.ms)
+            count(cost_evaluations=1)
+            return found
         except UnpricedError:
             self.unpriced += 1
             return None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from controller.search.native import ALPHA
+from controller.search.native import ALPHA, counted
 from controller.search.passes import PassesController, exhaust
 from controller.search.replayed import SearchLimits
 from environment.substitution.omission import leave_out
@@ -91,7 +91,7 @@ def searches(state: State, seconds: float) -> Iterator[tuple[str, Search]]:
         "passes",
         lambda: tuple(PassesController(SearchLimits(PROPOSALS, seconds)).find(state.copy(), 0, None).actions),
     )
-    yield "taso", lambda: tuple(search_taso(state.copy(), ALPHA, PROPOSALS, seconds=seconds).actions)
+    yield "taso", lambda: tuple(counted(search_taso(state.copy(), ALPHA, PROPOSALS, seconds=seconds)).actions)
 
 
 def forms(base: Candidate, like: State) -> Iterator[Actions]:
@@ -110,7 +110,7 @@ def forms(base: Candidate, like: State) -> Iterator[Actions]:
         ranked = ranked_base.copy()
         for action in actions:
             ranked.step(*action)
-        yield (*actions, *search_taso(ranked, ALPHA, PROPOSALS).actions)
+        yield (*actions, *counted(search_taso(ranked, ALPHA, PROPOSALS)).actions)
         yield tuple(actions)
 
 

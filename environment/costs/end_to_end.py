@@ -10,6 +10,7 @@ import numpy as np
 from environment.costs.interface import MeasuredCost, Priced
 from environment.costs.limits import NoisyClock, Recent
 from environment.costs.roofline import predicting_preset
+from environment.counting import count
 from environment.inputs import Feeds, input_specs, timing_feeds
 from environment.measurement.effort import Effort
 from environment.measurement.timing import Variant, measure
@@ -105,6 +106,7 @@ class EndToEndPrices:
             return Priced(MeasuredCost.timed(self._start_ms(), state.cost))
         graph = Variant("rewritten", self._costs.runtime, self._model.export_checked(state.graph))
         timing = measure(self._start, [graph], self._costs.effort, feeds=self._feeds)
+        count(end_to_end_timings=1)
         resolution = self._costs.effort.resolution
         if resolution is not None and timing.precision > resolution:
             self._costs.clock.warn(timing.ending)
@@ -115,6 +117,7 @@ class EndToEndPrices:
         if self._known.start_ms is None:
             effort = replace(self._costs.effort, **_START)  # type: ignore[arg-type]  # of several types
             self._known.start_ms = measure(self._start, (), effort, feeds=self._feeds).reference.ms.value
+            count(end_to_end_timings=1)
         return self._known.start_ms
 
     @cached_property

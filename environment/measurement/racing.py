@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from environment.counting import count
 from environment.inputs import Feeds, input_specs, timing_feeds
 from environment.measurement.effort import FEWEST_PAIRS, common_clock
 from environment.measurement.interleaving import Groups, Sampler, sampled_round
@@ -191,7 +192,9 @@ def race(
     for runner in running.values():
         if len(runner.ratios) < HEATS:  # it has won a heat, but the race was ended
             runner.verdict = Verdict.UNDECIDED
-    return [runner.outcome() for runner in runners.values()]
+    outcomes = [runner.outcome() for runner in runners.values()]
+    count(end_to_end_timings=sum(each.pairs > 0 for each in outcomes))
+    return outcomes
 
 
 def _has_leader(runners: Iterable[_Runner]) -> bool:

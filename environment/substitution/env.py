@@ -22,6 +22,7 @@ from environment import rewards, zoo
 from environment.costs import registry as cost_models
 from environment.costs.interface import Cost, Costs, Priced, counted_ms
 from environment.costs.limits import UnpricedWarning
+from environment.counting import count
 from environment.substitution import features
 from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State, UnpricedError
 
@@ -188,6 +189,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         """Takes the action [rule, location]; rule R is NO-OP with any location."""
         rule, location = (int(part) for part in action)
         self._rewrites = ()
+        count(real_steps=1)
         if rule == self.num_rules:
             return self._finish_step("no-op", terminated=True)
         if not (self.strict or self._is_legal(rule, location)):
@@ -245,6 +247,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         self._fresh = measures or self._prices.is_free
         if self._fresh:
             self._price = self._prices.price(self.state)
+            count(cost_evaluations=1)
             self._best_cost_ms = min(self._best_cost_ms, self._price.cost.ms)
         reward, noise = self._earned(before, rule_name, done)
         if measures:
@@ -274,9 +277,11 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         `cost_model` predicts these costs and `state.cost`, so that they can be compared whatever `costs` measures.
         """
         rules, locations, costs_ms = self.state.candidates()
+        count(cost_evaluations=len(costs_ms))
         if not self.everywhere:
             return rules, locations, costs_ms
         more_rules, more_locations, more_ms = self.state.everywhere_candidates()
+        count(cost_evaluations=len(more_ms))
         columns = np.concatenate([rules, more_rules]), np.concatenate([locations, more_locations])
         pairs, order = _in_order(np.stack(columns, axis=1))
         return pairs[:, 0], pairs[:, 1], np.concatenate([costs_ms, more_ms])[order]

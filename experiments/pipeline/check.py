@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+import onnx
 
 from environment.costs.prices.settings import setting_of
 from environment.runtimes.onnx_runtime import require_working
@@ -24,6 +27,10 @@ from taso_ext.errors import ModelError
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.dimensions import open_dims
 from taso_ext.onnx_io.reading import read_model
+
+
+class DifferentInterface(UserError):
+    """Two models cannot be compared, because they have different inputs or outputs."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +108,29 @@ def check(model: str, result: str, config: RunConfig, progress: ProgressDisplay)
     progress.note(f"Loading {model} and {result}")
     with warnings_noted(progress):
         before, after = _read(model, result, config)
+    return compared(model, result, before, after, config, progress)
+
+
+def compared(
+    model: str,
+    result: str,
+    before: CheckedModel,
+    after: CheckedModel,
+    config: RunConfig,
+    progress: ProgressDisplay,
+    *,
+    timed: bool = True,
+) -> Checked:
+    """Compares the outputs of two models that were read, and times them.
+
+    Args:
+      model, result: the names of the two models.
+      before, after: the models; the first one is the oracle.
+      config: see `check`.
+      timed: whether they are timed.
+    Raises:
+      DifferentInterface: they have not the same inputs and outputs.
+    """
     _require_same_interface(before, after)
     inputs = given_inputs(config.inputs)
     with progress.stage("compare the outputs", 1) as bar:
@@ -108,8 +138,8 @@ def check(model: str, result: str, config: RunConfig, progress: ProgressDisplay)
             before, after, seed=seed_for(config.seed, "verify"), num_inputs=config.verify.num_inputs, inputs=inputs
         )
         bar.update(1)
-    measured, unmeasured = None, ""
-    if found.equal or not found.comparable:
+    measured, unmeasured = None, "" if timed else "that was not asked for"
+    if timed and (found.equal or not found.comparable):
         with progress.stage("measure end to end", config.measure.pairs) as bar:
             try:
                 measured = measure_pair(config, before, after, first_of(inputs, before), bar.update)
@@ -131,18 +161,23 @@ def check(model: str, result: str, config: RunConfig, progress: ProgressDisplay)
 def _read(model: str, result: str, config: RunConfig) -> tuple[CheckedModel, CheckedModel]:
     """Returns both models; of the second one, only the dimensions that are open there are bound."""
     before = read_model(find_model(model).build(), config.bound_dims())
-    after = read_model(find_model(result).build())
+    return before, read_result(find_model(result).build(), config)
+
+
+def read_result(result: onnx.ModelProto | Path, config: RunConfig) -> CheckedModel:
+    """Reads a model of which only some of the dimensions that `--dim` gives a size may be open."""
+    after = read_model(result)
     still_open = {dim.name for dim in open_dims(after.skeleton.graph)}
-    return before, read_model(after, {name: size for name, size in config.bound_dims().items() if name in still_open})
+    return read_model(after, {name: size for name, size in config.bound_dims().items() if name in still_open})
 
 
 def _require_same_interface(before: CheckedModel, after: CheckedModel) -> None:
-    """Raises UserError unless the outputs have the same names, and the second model needs no other inputs."""
+    """Raises DifferentInterface unless the outputs have the same names, and the second model needs no other inputs."""
     for kind in ("output", "input"):
         names = [_names(getattr(each.skeleton.graph, kind)) for each in (before, after)]
         if names[0] != names[1]:
             listed = [", ".join(map(repr, each)) or "none" for each in names]
-            raise UserError(
+            raise DifferentInterface(
                 f"The models have different {kind}s, so that nothing can be compared: {listed[0]} and {listed[1]}."
             )
 

@@ -57,6 +57,7 @@ def collect_episodes(run: Run, loaded: Loaded) -> EpisodeBuffer:
                 best, steps = max(best, figures["improvement_percent"]), steps + episode.num_steps
                 run.metrics.append(STAGE, episode.index, figures)
             logged = max(logged, done)
+            run.directory.keep_counts(STAGE)  # shards stay
             bar.update(done if settings.steps is None else min(steps, total), best_percent=best)
 
         return random_play(run.config, _collected(collection, run.config, note))
@@ -131,6 +132,7 @@ def recollect_episodes(run: Run, loaded: Loaded, model: RoundModel, player: Play
                     dreamed=run.config.recollect.dreamed,
                     on_episode=_reporting(bar, first),
                 ).save(path)
+                run.directory.keep_counts(stage)
             for episode in EpisodeBuffer.load(path):
                 run.metrics.append(stage, first + episode.index, episode_figures(episode))
     return read_episodes(directory)

@@ -324,6 +324,9 @@ def train(
             if every and done % every == 0:
                 before_checkpoint()
                 controller.save(path)
+                run.directory.keep_counts(stage)
+            elif controller.clocked:  # its journal keeps all that it has done
+                run.directory.keep_counts(stage)
 
         controller.train(make_world(), seed=run.seed(stage), on_progress=note)
         before_checkpoint()

@@ -23,6 +23,7 @@ from environment.costs.end_to_end import EFFORT, EndToEnd
 from environment.costs.interface import Costs
 from environment.costs.measured.cost_model import Learned, Measured, Recorded, runtime_here
 from environment.costs.prices.settings import setting_of
+from environment.counting import Counts, counting
 from environment.runtimes import OnnxRuntime
 from environment.runtimes.interface import threads_text
 from environment.runtimes.onnx_runtime import require_working
@@ -169,6 +170,7 @@ class Loaded:
       fingerprint: everything beside the configuration that decides the result.
       seconds, cpu_seconds: wall-clock time and CPU time of loading.
       clock_chooses, caveat: see `RunCosts`.
+      counts: what loading has done; costs may time the start graph.
     """
 
     name: str
@@ -183,6 +185,7 @@ class Loaded:
     cpu_seconds: float
     clock_chooses: bool
     caveat: str
+    counts: Counts
 
     def environment(self, max_steps: int) -> GraphSubstitutionEnv:
         """Returns a new real environment with another limit of steps."""
@@ -214,7 +217,8 @@ def load(model: str, config: RunConfig) -> Loaded:
         rules = _independent(rules, loaded, config)
     found = find_costs(config)
     make_env = partial(make_environment, loaded, rules, found.costs, config)
-    env = make_env()
+    with counting() as counts:
+        env = make_env()
     return Loaded(
         name=source.name,
         model=loaded,
@@ -234,6 +238,7 @@ def load(model: str, config: RunConfig) -> Loaded:
         cpu_seconds=time.process_time() - cpu_start,
         clock_chooses=found.clock_chooses,
         caveat=found.caveat,
+        counts=counts,
     )
 
 

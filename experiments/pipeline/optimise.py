@@ -15,6 +15,7 @@ from environment.costs.roofline import predicting_preset
 from experiments.config.run import RunConfig
 from experiments.config.tree import as_mapping
 from experiments.errors import UserError
+from experiments.output_file import WrittenFile
 from experiments.pipeline.bodies import with_bodies
 from experiments.pipeline.controller import TrainingFacts, is_clocked, num_timed
 from experiments.pipeline.evaluate import train_and_evaluate
@@ -28,7 +29,7 @@ from experiments.pipeline.trained import TrainedRun
 from experiments.reports.report import write_report
 from experiments.reports.summary import print_training
 from experiments.request import Request
-from experiments.runs.directory import RunDirectory, digest, make_manifest
+from experiments.runs.directory import OUTPUT, RunDirectory, digest, make_manifest
 from experiments.runs.progress import ProgressDisplay, warnings_noted
 from experiments.runs.provenance import Provenance, stamped
 from experiments.runs.result import MeasuredRatio, Result, count_rules
@@ -41,6 +42,8 @@ from taso_ext.onnx_io.model_file import write_model
 
 WORLD_MODEL, CONTROLLER = "world-model", "controller"
 """Parts of a run after which `rlflow train` stops."""
+APART = ("accuracy", "exploit", "measure")
+"""Stages that do not lead to the result: the world model, the policy's dreams and the result itself are measured."""
 EMPTIED = "emptied"
 """The run directories that a command has begun, so that --restart does not empty them again after a crash."""
 SOURCES = {
@@ -87,6 +90,8 @@ def optimise(request: Request, progress: ProgressDisplay) -> tuple[Result, Path]
     assert request.output is not None
     remove_abandoned(request.output.parent)
     write_model(_with_provenance(run, exported, measured), request.output)
+    written = WrittenFile.of(request.output, run.directory.path)
+    run.directory.write_json(OUTPUT, dataclasses.asdict(written))
     return result, run.directory.path
 
 
@@ -193,7 +198,8 @@ def begin_run(request: Request, loaded: Loaded, progress: ProgressDisplay) -> Ru
     manifest = make_manifest(request.arguments, request.model, config.seed)
     directory = RunDirectory.open(path, identity, manifest, restart=restart)
     remember(EMPTIED, str(path.absolute()))
-    directory.record("load", loaded.seconds + seconds, loaded.cpu_seconds + cpu_seconds, finished=True)
+    spent = loaded.seconds + seconds, loaded.cpu_seconds + cpu_seconds
+    directory.record("load", *spent, loaded.counts.timings(), finished=True)
     progress.note(f"{'Resuming' if directory.resumed else 'Run directory:'} {path}")
     return Run(config, directory, progress)
 
@@ -236,6 +242,7 @@ def assemble_result(
         found_by=SOURCES[best.kind],
         stop_reason=training.stop_reason,
         timed=num_timed(run),
+        counts=run.directory.counts(leaving_out=APART),
         candidates=loaded.num_candidates,
         accuracy=training.accuracy,
         rounds=training.rounds,

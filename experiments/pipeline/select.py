@@ -26,7 +26,7 @@ from experiments.runs.run import Run
 from taso_ext.errors import ModelError
 
 STAGE, CLIMB = "select", "climb"
-CHECKPOINT = "checkpoints/selected.json"
+CHECKPOINT, CLIMB_EPISODE = "checkpoints/selected.json", "checkpoints/climb-episode.json"
 MOST = 6
 """Largest number of graphs that are measured."""
 APART = 0.003
@@ -79,11 +79,10 @@ def _climbed_from(run: Run, loaded: Loaded, evaluation: Evaluation, offered: Seq
     own = evaluation.controller_best
     given = list(dict.fromkeys(record.best_actions for record in (own, *offered) if record.best_actions))
     climb = climbed(run, loaded, run.config.evaluate.climb_seconds, CLIMB, CLIMB, given)
-    name = f"checkpoints/{CLIMB}-episode.json"
-    if run.directory.read_json(name) is None:
+    if run.directory.read_json(CLIMB_EPISODE) is None:
         record = play_episode(loaded.env, climb, seed=run.seed(CLIMB), deterministic=True, kind=CLIMB)
-        run.directory.write_json(name, record.to_json())
-    found = run.directory.stored(name, EpisodeRecord.from_json)
+        run.directory.write_json(CLIMB_EPISODE, record.to_json())
+    found = run.directory.stored(CLIMB_EPISODE, EpisodeRecord.from_json)
     same = [record.until(record.best_step) for record in (own, *offered) if record.best_actions == found.best_actions]
     return Selected(same[0] if same else found, _own_find(run, loaded, own))
 

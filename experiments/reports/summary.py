@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from environment.counting import Counts
 from environment.runtimes.interface import threads_text
 from experiments.runs.progress import format_duration
 from experiments.runs.result import Result, plus_minus
@@ -184,10 +185,20 @@ def verification_lines(result: Result) -> list[str]:
         lines.append(f"Costs are measured: ± is half the width of a 95 % interval, {sure}.")
     if result.raised_opset:
         lines.append(f"The opset was raised from {result.raised_opset}, as its new operators need (see --opset).")
+    lines.append(counts_line(result.counts))
     if result.stop_reason:
         timed = f" It timed {result.timed} whole graphs." if result.timed else ""
         lines.append(f"The search stopped because: {result.stop_reason}.{timed}")
     return lines
+
+
+def counts_line(counts: Counts) -> str:
+    """Returns a sentence that says what it took to find and choose the result."""
+    return (
+        f"It took {counts.real_steps:,} real steps, {counts.dreamed_steps:,} dreamed steps, "
+        f"{counts.cost_evaluations:,} evaluations of the cost model, {counts.kernel_timings:,} timings of kernels and "
+        f"{counts.end_to_end_timings:,} of whole graphs."
+    )
 
 
 def subgraph_lines(result: Result) -> list[str]:

@@ -3,7 +3,8 @@
 config.json      the complete configuration        metrics.jsonl   one line for each logged step
 manifest.json    versions, cpu, git, argv, model   checkpoints/    artefacts of the stages
 stages.json      finished stages and their times   actions.json    action log of the exported graph
-result.json      the figures of the report         plots/, report.md, DONE, run.lock
+result.json      the figures of the report         output.json     where OUT was written, and its hash
+plots/, report.md, DONE, run.lock
 
 A directory is identified by its settings and by fingerprints of the program and its input, so that no old result is
 taken for a new one. No fingerprint is a number that someone has to raise for this purpose alone.
@@ -20,7 +21,7 @@ import platform
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,6 +31,7 @@ from filelock import FileLock, Timeout
 
 from controller.ppo.config import FORMAT_VERSION as CONTROLLER_FORMAT
 from environment.costs.roofline import ROOFLINE_VERSION
+from environment.counting import Counts, counting
 from environment.measurement.memory import peak_bytes
 from environment.substitution import features
 from experiments.errors import DamagedRun, UserError
@@ -46,10 +48,11 @@ def _as_json(value: Any) -> str:
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-LOCK = "run.lock"
+LOCK, OUTPUT = "run.lock", "output.json"
 FILES = frozenset(
     {
-        *("config.json", "manifest.json", "stages.json", "result.json", "actions.json", "metrics.jsonl"),
+        *("config.json", "manifest.json", "stages.json", "result.json", "actions.json", OUTPUT),
+        "metrics.jsonl",
         *("checkpoints", "plots", "report.md", "DONE", LOCK),
     }
 )
@@ -68,10 +71,12 @@ class RunDirectory:
     def __init__(self, path: Path, resumed: bool) -> None:
         self.path = path
         self.resumed = resumed
+        self._counted: dict[str, Counts] = {}  # by stages that are open
         with self.reading("stages.json"):
             self._stages: dict[str, dict[str, Any]] = dict(self.read_json("stages.json") or {})
             for stage in self._stages.values():
                 float(stage["seconds"]) + float(stage["cpu_seconds"]) + int(stage["peak_memory_bytes"])
+                _counts_of(stage)
 
     @classmethod
     def open(
@@ -188,28 +193,61 @@ class RunDirectory:
         peak = max(record["peak_memory_bytes"] for record in records)
         return {"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_bytes": peak}
 
+    def counts(self, leaving_out: Collection[str] = ()) -> Counts:
+        """Returns what all stages have done, over all commands; see `stage`.
+
+        Args:
+          leaving_out: names of stages, of which those of later rounds are left out too.
+        """
+        total = Counts()
+        for name, record in self._stages.items():
+            if name.partition("-")[0] not in leaving_out:
+                total.add(_counts_of(record))
+        return total
+
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Times a stage, which counts as finished only if the block ends without an exception."""
+        """Times a stage and counts what it does; it is finished only if the block ends without an exception.
+
+        Steps that an interruption makes necessary again count once: of a stage that is not finished, those count that
+        `keep_counts` has kept. Timings always count.
+        """
         start, cpu_start = time.perf_counter(), time.process_time()
         finished = False
-        try:
-            yield
-            finished = True
-        finally:
-            seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
-            self.record(name, seconds, cpu_seconds, finished=finished)
+        with counting() as counts:
+            self._counted[name] = counts
+            try:
+                yield
+                finished = True
+            finally:
+                seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
+                done = self._counted.pop(name)
+                self.record(name, seconds, cpu_seconds, done if finished else done.timings(), finished=finished)
 
-    def record(self, stage: str, seconds: float, cpu_seconds: float, *, finished: bool) -> None:
-        """Adds wall-clock and CPU seconds to a stage, and records the peak memory of this process so far."""
+    def keep_counts(self, stage: str) -> None:
+        """Keeps what an open stage has done so far; called when this would not be repeated after an interruption."""
+        self.record(stage, 0.0, 0.0, self._counted[stage].take(), finished=False)
+
+    def record(
+        self, stage: str, seconds: float, cpu_seconds: float, counts: Counts | None = None, *, finished: bool
+    ) -> None:
+        """Adds wall-clock and CPU seconds and counts to a stage, and records the peak memory of this process so far."""
         before = self._stages.get(stage, {})
+        total = _counts_of(before)
+        total.add(counts or Counts())
         self._stages[stage] = {
             "finished": finished,
             "seconds": before.get("seconds", 0.0) + seconds,
             "cpu_seconds": before.get("cpu_seconds", 0.0) + cpu_seconds,
             "peak_memory_bytes": max(before.get("peak_memory_bytes", 0), peak_bytes()),
+            "counts": total.to_json(),
         }
         write_text(self.path / "stages.json", json.dumps(self._stages, indent=2) + "\n")  # in order of first run
+
+
+def _counts_of(record: Mapping[str, Any]) -> Counts:
+    """Returns the counts of a stage; older versions have kept none."""
+    return Counts.from_json(record.get("counts", {}))
 
 
 def _is_of_its_kind(path: Path) -> bool:

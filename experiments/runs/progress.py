@@ -92,6 +92,21 @@ class TerminalProgress:
         self._console.print(text, highlight=False, markup=False)
 
 
+class SilentProgress:
+    """A display that shows nothing."""
+
+    @contextlib.contextmanager
+    def stage(self, title: str, total: int) -> Iterator[Bar]:
+        class _Bar:
+            def update(self, done: int, **figures: float) -> None:
+                pass
+
+        yield _Bar()
+
+    def note(self, text: str) -> None:
+        pass
+
+
 class LineProgress:
     """A display that prints a line at the start and the end of a stage, and at most one every few seconds between."""
 

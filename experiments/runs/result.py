@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from controller.records import ratio_noise
+from environment.counting import Counts
 from environment.statistics.intervals import Estimate
 from environment.statistics.sequential import Verdict
 
@@ -107,6 +108,8 @@ class Result:
       found_by: the source of the exported graph.
       stop_reason: why a search stopped; empty if there was no search.
       timed: number of whole graphs that a search by the clock has timed.
+      counts: what the whole run has done to find and choose the result, with the random play beside the controller, and
+        without measuring the world model (`pipeline.optimise.APART`) and without `measured`.
       candidates: number of rewrites that the start graph allows.
       accuracy: accuracy of the last world model on held-out episodes, a row for each number of steps; see
         `pipeline.world_model.measure_accuracy`.
@@ -161,6 +164,7 @@ class Result:
     graph_hash: str
     by_clock: bool = False
     timed: int = 0
+    counts: Counts = dataclasses.field(default_factory=Counts)
     with_other_threads: MeasuredRatio | None = None
     bytes_before: int = 0
     bytes_after: int = 0

@@ -15,6 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
+from environment.counting import Counts, count, counting
 from environment.processes import begin_worker, end_workers, starting_workers
 from taso_ext.files import UNREADABLE_ARRAYS
 from worldmodel.data.episodes import BehaviourPolicy, EpisodeBuffer, RewriteEnv, collect
@@ -139,14 +140,14 @@ def _played_by_others(
     pool = ProcessPoolExecutor(workers, context, initializer=_begin_worker, initargs=(collection,))
     try:
         with starting_workers():
-            running: dict[Future[None], int] = {pool.submit(_play_in_worker, number): number for number in numbers}
+            running: dict[Future[Counts], int] = {pool.submit(_play_in_worker, number): number for number in numbers}
         waiting = set(running)
         while waiting:
             done, waiting = wait(waiting, timeout=_POLL_S, return_when=FIRST_COMPLETED)
             if poll is not None:
                 poll()
             for future in done:
-                future.result()
+                count(**future.result().to_json())
                 yield running[future], None
     except BrokenProcessPool as error:
         raise CollectionStopped(
@@ -168,6 +169,8 @@ def _begin_worker(collection: Collection) -> None:
     _worker = collection, collection.make_env()
 
 
-def _play_in_worker(number: int) -> None:
+def _play_in_worker(number: int) -> Counts:
     assert _worker is not None
-    _play(*_worker, number)
+    with counting() as counts:
+        _play(*_worker, number)
+    return counts

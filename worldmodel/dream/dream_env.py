@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from environment.counting import count
 from worldmodel.config import DreamConfig
 from worldmodel.data.batches import EpisodeData
 from worldmodel.data.episodes import EpisodeBuffer, RewriteEnv
@@ -171,6 +172,8 @@ class DreamEnv:
         Returns:
           (next state, reward float32 [B], terminal bool [B]). NO-OP leaves z and the mask as they are.
         """
+        if tf.executing_eagerly():
+            count(dreamed_steps=len(action))
         arguments = state, action, seed, self._codes, self._settings
         result: tuple[DreamState, tf.Tensor, tf.Tensor] = self._model.dream_step(*arguments)
         return result
@@ -204,7 +207,9 @@ class DreamEnv:
         kind = policy, batch, horizon if self._xla else None
         if kind not in self._programs:
             self._programs[kind] = self._compile(*kind)
-        return self._programs[kind](tf.constant(horizon), tf.constant([seed, 0], tf.int32))
+        played = self._programs[kind](tf.constant(horizon), tf.constant([seed, 0], tf.int32))
+        count(dreamed_steps=int(np.count_nonzero(played.alive.numpy())))
+        return played
 
     def _compile(self, policy: Policy, batch: int, horizon: int | None) -> Callable[[tf.Tensor, tf.Tensor], Trajectory]:
         """Returns the program of a rollout, a function of the horizon and the seed.

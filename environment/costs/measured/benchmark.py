@@ -26,6 +26,7 @@ from onnx import TensorProto, helper
 
 from environment.costs.measured.kernel import Kernel, Operand, untimeable
 from environment.costs.prices.price_list import Price
+from environment.counting import count
 from environment.inputs import Feeds
 from environment.measurement.effort import Effort
 from environment.measurement.timing import Timing, Variant, measure
@@ -79,6 +80,7 @@ def time_kernel(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime, referen
         model, feeds = copies_model(kernel, copies, _input_sets(kernel, copies))
     before_each = sweep(mb) if (mb := _left_mb(kernel, copies, weights_mb, runtime)) else None
     timing, usual = measure_beside(model, alone, EFFORT, feeds, before_each), usual_ms(reference_ms)
+    count(kernel_timings=1)
     others = OTHERS_SHARE * abs(math.log(timing.reference.ms.value / usual))
     spread = math.hypot(timing.ratio.half_width, SESSIONS_DIFFER, others)
     return Price(timing.ratio.value * usual / copies, spread)
@@ -136,7 +138,9 @@ def time_reference_kernel(runtime: OnnxRuntime) -> float:
     timings = (
         measure(Variant("reference kernel", alone, model), effort=CAREFUL, feeds=feeds) for _ in range(_TIMES_CAREFUL)
     )
-    return float(np.median([timing.reference.ms.value for timing in timings])) / COPIES
+    times_ms = [timing.reference.ms.value for timing in timings]
+    count(kernel_timings=len(times_ms))
+    return float(np.median(times_ms)) / COPIES
 
 
 def measure_beside(

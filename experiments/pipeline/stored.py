@@ -1,0 +1,221 @@
+"""`StoredRun`: a run directory that is read and not changed, for `rlflow validate` and as `experiments.load`.
+
+    run = experiments.load("runs/bert-base-ppo-1a2b3c4d")
+    evaluation = controller.evaluate(run.env, run.controller, num_sampled=5, seed=run.seed("evaluate"))
+    trajectory = run.dream.rollout(run.controller.policy, batch=16, horizon=20, seed=0)
+
+Each part is made when it is first asked for. The environment needs no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from controller.interface import Controller
+from environment import GraphSubstitutionEnv
+from experiments.config.run import RunConfig, stored_config
+from experiments.errors import DamagedRun, UserError
+from experiments.pipeline.collect import EPISODES, RECOLLECT, RECOLLECTED
+from experiments.pipeline.collect import STAGE as COLLECT
+from experiments.pipeline.controller import prepare_controller
+from experiments.pipeline.learning import STAGE as TRAINING
+from experiments.pipeline.learning import Learning, train_for_real
+from experiments.pipeline.load import Loaded, load
+from experiments.pipeline.world_model import MDN_RNN
+from experiments.runs.directory import RunDirectory
+from experiments.runs.progress import ProgressDisplay, SilentProgress
+from experiments.runs.run import Run, import_tensorflow, of_round, seed_for
+
+if TYPE_CHECKING:
+    from worldmodel.dream.dream_env import DreamEnv
+    from worldmodel.world_model import WorldModel
+
+SAME = {"graph": "the model", "rules": "the rule set"}
+"""Parts of a run's fingerprint without which its actions mean nothing, and what a difference says has changed."""
+
+
+class StoredRun:
+    """A run directory, read only.
+
+    Attributes:
+      path: the directory.
+      directory: its files.
+      config: the settings of the run.
+      fingerprint: the fingerprints of its graph, rules, prices, features and formats.
+      manifest: the facts about the last command that worked on the run.
+      model: the path or zoo name of its model.
+      round: number of the round of `world_model`, `dream` and `controller`.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        round: int | None = None,
+        model: str | None = None,
+        reward: object = None,
+        progress: ProgressDisplay | None = None,
+    ) -> None:
+        """Reads the settings of a run; everything else is read when it is asked for.
+
+        Args:
+          path: the run directory.
+          round: number of a round of recollection; None means the last one.
+          model: where the model is now; None means where the run has found it.
+          reward: the reward function of a Python module (`module:function`) that the run may import, if it names one.
+          progress: the display of notes and bars; None shows none.
+        Raises:
+          UserError: it is no run directory, it has no such round, or its reward would be imported without being named.
+          DamagedRun: a file cannot be read.
+        """
+        self.path = Path(path)
+        if not RunDirectory.holds_run(self.path):
+            raise UserError(
+                f"{self.path} is no run directory: config.json is missing. Expected what `rlflow optimise` or `rlflow "
+                "train` has left, such as runs/MODEL-CONTROLLER-HASH."
+            )
+        self.directory = RunDirectory(self.path, resumed=True)
+        stored = self.directory.stored("config.json", dict)
+        with self.directory.reading("config.json"):
+            self.fingerprint: Mapping[str, Any] = dict(stored.pop("fingerprint"))
+        self.config: RunConfig = stored_config(stored, str(self.path / "config.json"), reward=reward)
+        self.manifest: Mapping[str, Any] = self.directory.stored("manifest.json", lambda commands: dict(commands[-1]))
+        with self.directory.reading("manifest.json"):
+            self.model = model or str(self.manifest["model"])
+        last = self.config.recollect.rounds if self.config.uses_world_model else 0
+        if round is not None and not 0 <= round <= last:
+            raise UserError(f"{self.path} has the rounds 0 to {last}, but round {round} was asked for.")
+        self.round = last if round is None else round
+        self._progress: ProgressDisplay = progress or SilentProgress()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run has come to its end."""
+        return (self.path / "DONE").is_file()
+
+    def seed(self, purpose: str) -> int:
+        """Returns the seed of one purpose, such as "evaluate"; see `seed_for`."""
+        return seed_for(self.config.seed, purpose)
+
+    @functools.cached_property
+    def loaded(self) -> Loaded:
+        """The model, the rules and the costs of the run.
+
+        Raises:
+          UserError: the model or the rules have changed since.
+          UserError, ModelError, UnavailableError: they cannot be loaded here.
+        """
+        return self.load_with(self.config)
+
+    def load_with(self, config: RunConfig) -> Loaded:
+        """Returns the same with other settings, such as other costs; see `loaded`."""
+        found = load(self.model, config)
+        for part, what in SAME.items():
+            then, now = self.fingerprint.get(part), found.fingerprint[part]
+            if then != now:
+                raise UserError(
+                    f"{what.capitalize()} of {self.path} has changed since the run: fingerprint {then} then, {now} "
+                    f"now ({self.model if part == 'graph' else self.config.rules or 'built-in rules'}). The rewrites "
+                    f"of the run belong to what it was. Restore it (for another place of the model: --model, or "
+                    "model=… in Python), or repeat the run with --restart."
+                )
+        return found
+
+    @functools.cached_property
+    def env(self) -> GraphSubstitutionEnv:
+        """The real environment."""
+        return self.loaded.env
+
+    @functools.cached_property
+    def world_model(self) -> WorldModel:
+        """The world model of the round.
+
+        Raises:
+          UserError: the run has none.
+        """
+        self._require_world_model()
+        return self._learning.model(self.round).fresh()
+
+    @functools.cached_property
+    def dream(self) -> DreamEnv:
+        """The dream that the round's controller was trained in, which begins at real states of all depths.
+
+        Raises:
+          UserError: the run has none.
+        """
+        from worldmodel.dream.dream_env import DreamEnv
+
+        episodes, _ = self._learning.episodes(self.round) if self._require_world_model() else (None, None)
+        assert episodes is not None
+        seed = self.seed(of_round(TRAINING, self.round))
+        return DreamEnv.of_episodes(self.world_model, episodes, self.config.dream, seed=seed)
+
+    @functools.cached_property
+    def controller(self) -> Controller:
+        """The controller, ready to play: a policy is trained, and a search replays its plan.
+
+        Raises:
+          UserError: its training is not finished.
+        """
+        if "controller" in self.fingerprint:
+            raise UserError(f"{self.path} plays the controller of another run (--from). Load that run.")
+        if self.config.controller != "ppo":
+            self._require_finished("evaluate", "its search")
+            return prepare_controller(self._run, self.loaded).controller
+        self._require_finished(of_round(TRAINING, self.round), "the training of its controller")
+        import_tensorflow()
+        if not self.config.uses_world_model:
+            return train_for_real(self._run, self.loaded)[0]
+        self._require_world_model()
+        return self._learning.controller(self.round)
+
+    @property
+    def _run(self) -> Run:
+        return Run(self.config, self.directory, self._progress)
+
+    @functools.cached_property
+    def _learning(self) -> Learning:
+        import_tensorflow()
+        return Learning(self._run, self.loaded)
+
+    def _require_world_model(self) -> bool:
+        if not self.config.uses_world_model:
+            raise UserError(f"{self.path} has no world model: its controller, '{self.config.controller}', needs none.")
+        self._require_finished(of_round(MDN_RNN, self.round), "the training of its world model")
+        list(self.shards())
+        return True
+
+    def _require_finished(self, stage: str, what: str) -> None:
+        if not self.directory.finished(stage):
+            raise UserError(f"In {self.path}, {what} is not finished. Repeat the command of that run, which goes on.")
+
+    def shards(self) -> Iterator[tuple[Path, int]]:
+        """Yields the files of all collected episodes, in order, and the number of the first episode of each.
+
+        Raises:
+          DamagedRun: a file is missing.
+        """
+        config = self.config
+        if self.directory.finished(COLLECT):
+            yield from self._shards_in(EPISODES, None if config.collect.steps else config.collect.episodes)
+        for number in range(1, config.recollect.rounds + 1):
+            if self.directory.finished(of_round(RECOLLECT, number)):
+                yield from self._shards_in(of_round(RECOLLECTED, number), config.recollect.episodes)
+
+    def _shards_in(self, folder: str, wanted: int | None) -> Iterator[tuple[Path, int]]:
+        """Yields the shards of a folder; checks that they hold all episodes up to the wanted number."""
+        directory, following = self.directory.checkpoint(folder), 0
+        for path in sorted(directory.glob("episodes-*.npz")):
+            first, last = map(int, path.stem.split("-")[1:])
+            if first != following:
+                break
+            yield path, first
+            following = last + 1
+        else:
+            if following and (wanted is None or following >= wanted):
+                return
+        raise DamagedRun(directory / f"episodes-{following:06d}-….npz", "it is missing")
