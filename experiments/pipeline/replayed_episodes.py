@@ -107,8 +107,9 @@ class Replay:
     def _rewrite(self, claim: Claim, step: int, info: dict[str, Any]) -> Difference | None:
         """Compares what a step has rewritten."""
         record = claim.record
-        if info["rule_name"] != record.rule_names[step].lower():  # records of the collection say NO-OP
-            return Difference(claim.name, step, "the rewrite", record.rule_names[step], info["rule_name"])
+        claimed_name, found_name = record.rule_names[step], info["rule_name"]
+        if claimed_name != found_name and (claimed_name, found_name) != ("NO-OP", "no-op"):  # of the collection
+            return Difference(claim.name, step, "the rewrite", claimed_name, found_name)
         if record.everywhere and record.everywhere[step]:
             claimed = record.actions[record.num_actions(step) : record.num_actions(step + 1)]
             if claimed != info["rewrites"]:

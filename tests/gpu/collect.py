@@ -98,6 +98,8 @@ def collect(made: Path, results: Path, device: str) -> list[Path]:
         graph, _, costs = report.stem.rpartition("-")
         folder = results / f"{graph}-demo" / device
         found.append(_copied(report, folder / f"{costs}.json"))
+        if (validated := made / "validated" / report.name).is_file():
+            found.append(_copied(validated, folder / f"{costs}-validated.json"))
         started, *_ = json.loads((report.with_suffix("") / "manifest.json").read_text(encoding="utf-8"))
         commands.setdefault(folder, []).append(shlex.join(["rlflow", *started["argv"]]))
     found += [_written(folder / MACHINE, {"commands": said, **facts}) for folder, said in commands.items()]

@@ -3,7 +3,8 @@
 #
 #   tests/gpu/run.sh STEP [--device cpu|cuda|tensorrt] [--minutes N] [--smoke] [--dry-run] [GRAPH...]
 #
-# STEP: wheels, install, machine, prices, papers, never-slower, end-to-end, baselines, steptime, collect or pages.
+# STEP: wheels, install, machine, prices, papers, validate, never-slower, end-to-end, baselines, steptime, collect or
+# pages.
 # Every step skips what it has finished. Exit status: 0 done; 1 a graph has failed; 75 the time is up, call again.
 #
 # It writes below the current folder only: build/gpu (wheels, virtual environment), runs/gpu/DEVICE (tables, prices),
@@ -37,7 +38,8 @@ main() {
   done
   [[ $minutes =~ ^[0-9]+$ ]] || usage
   case $step in
-    wheels | install | machine | prices | papers | never-slower | end-to-end | baselines | steptime | collect | pages) ;;
+    wheels | install | machine | prices | papers | validate | never-slower | end-to-end | baselines | steptime) ;;
+    collect | pages) ;;
     *) usage ;;
   esac
   deadline=$((SECONDS + 60 * minutes))
@@ -51,7 +53,7 @@ main() {
 }
 
 usage() {
-  sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+  sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
   exit 2
 }
 
@@ -153,6 +155,28 @@ paper() {
     limited "$python" -m experiments.cli optimise "$1" -o "$file.onnx" --force --run-dir "$file" --controller taso \
       --budget "$budget" --costs "$costs" --device "$device" || return # its status; `set -e` is off below each_graph
     $dry || cp "$file/result.json" "$file.json"
+  done
+}
+
+# Replays what `papers` has left, proves its results again and times them: on this device or on another one.
+validate() {
+  if ((${#graphs[@]} == 0)) && [[ $scale = full ]]; then graphs=(squeezenet1.1 bert-base); fi
+  each_graph validated
+}
+
+validated() {
+  local kind file said
+  for kind in roofline measured; do
+    file=$made/papers/$1-$kind said=$made/validated/$1-$kind.json
+    [[ $kind = roofline || $device != tensorrt ]] || continue
+    [[ ! -s $said ]] || continue
+    if $dry; then
+      limited "$python" -m experiments.cli validate "$file" --device "$device" --json
+      continue
+    fi
+    mkdir -p "$made/validated"
+    limited "$python" -m experiments.cli validate "$file" --device "$device" --json >"$said.part" || return
+    mv "$said.part" "$said"
   done
 }
 

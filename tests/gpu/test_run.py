@@ -51,7 +51,7 @@ def commands(*arguments: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("more", [(), ("--smoke",)], ids=["full", "smoke"])
-@pytest.mark.parametrize("step", ["prices", "papers", *TABLES])
+@pytest.mark.parametrize("step", ["prices", "papers", "validate", *TABLES])
 def test_the_command_line_knows_every_command(step: str, more: tuple[str, ...]) -> None:
     found = commands(step, *more)
     assert found and all(command[:3] == [sys.executable, "-m", "experiments.cli"] for command in found)
@@ -60,7 +60,7 @@ def test_the_command_line_knows_every_command(step: str, more: tuple[str, ...]) 
         graphs = getattr(options, "graphs", None) or getattr(options, "models", [])
         assert set(graphs) <= set(zoo.names()), command
         assert options.command == "costs" or options.device == "cuda"
-    tiny = [name for command in found for name in command if name.endswith("-tiny")]
+    tiny = [name for command in found for name in command if "-tiny" in name]
     assert bool(tiny) == bool(more)
 
 
@@ -76,6 +76,11 @@ def test_a_table_is_made_graph_by_graph_and_then_whole() -> None:
 
 def test_tensorrt_is_not_asked_for_prices() -> None:
     assert not [command for command in commands("papers", "--device", "tensorrt") if "measured:tensorrt" in command]
+
+
+def test_the_runs_that_papers_makes_are_validated() -> None:
+    made = {command[command.index("--run-dir") + 1] for command in commands("papers")}
+    assert {command[4] for command in commands("validate")} == made and len(made) == 4
 
 
 def test_what_trains_is_not_carried() -> None:
@@ -152,13 +157,13 @@ def test_the_tables_of_the_cpu_are_not_overwritten() -> None:
 
 @pytest.mark.full
 def test_every_step_runs_without_tensorflow() -> None:
-    for step in ("machine", "prices", "papers", *TABLES, "collect"):
+    for step in ("machine", "prices", "papers", "validate", *TABLES, "collect"):
         run(step, "--device", "cpu", "--smoke", GRAPH)
     collected = Path("runs/gpu/cpu-smoke/collected")
     assert {path.name for path in collected.iterdir()} == {*TABLES, f"{GRAPH}-demo"}
     assert (collected / "never-slower/cpu/prices.sqlite").is_file()
     assert {path.name for path in (collected / f"{GRAPH}-demo/cpu").iterdir()} == {
-        *("roofline.json", "measured.json", MACHINE)
+        *("roofline.json", "measured.json", "roofline-validated.json", "measured-validated.json", MACHINE)
     }
     facts = json.loads((collected / f"{GRAPH}-demo/cpu" / MACHINE).read_text(encoding="utf-8"))
     measured, roofline = facts["commands"]

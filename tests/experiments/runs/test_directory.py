@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from environment.counting import Counts, count
 from experiments.errors import DamagedRun, UserError
 from experiments.runs.directory import FILES, FOLDERS, MetricsLog, RunDirectory
 
@@ -92,6 +93,27 @@ def test_an_interrupted_stage_is_not_finished_but_timed(tmp_path: Path, stop: ty
     with again.stage("encoder"):
         pass
     assert again.finished("encoder") and again.stage_seconds()["encoder"] > seconds
+
+
+def test_steps_that_are_repeated_count_once_and_timings_always(tmp_path: Path) -> None:
+    directory = RunDirectory.open(tmp_path / "run", CONFIG, {})
+    with pytest.raises(KeyboardInterrupt), directory.stage("controller-1"):
+        count(dreamed_steps=1, kernel_timings=10)
+        directory.keep_counts("controller-1")
+        count(dreamed_steps=100, real_steps=100, kernel_timings=1000)  # after the last checkpoint
+        raise KeyboardInterrupt
+    again = RunDirectory.open(tmp_path / "run", CONFIG, {})
+    assert again.counts() == Counts(dreamed_steps=1, kernel_timings=1010)
+    with again.stage("controller-1"):
+        count(dreamed_steps=100, real_steps=100)
+    with again.stage("exploit-1"):
+        count(dreamed_steps=7)
+    again = RunDirectory.open(tmp_path / "run", CONFIG, {})
+    assert again.counts(leaving_out=["exploit"]) == Counts(100, 101, 0, 1010)
+    assert again.counts().dreamed_steps == 108
+    (tmp_path / "run" / "stages.json").write_text((tmp_path / "run" / "stages.json").read_text().replace("101", '"x"'))
+    with pytest.raises(DamagedRun, match=r"stages\.json is damaged"):
+        RunDirectory.open(tmp_path / "run", CONFIG, {})
 
 
 def test_a_resumed_stage_drops_what_it_repeats(tmp_path: Path) -> None:

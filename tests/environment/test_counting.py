@@ -1,0 +1,80 @@
+"""Counts of what is done: each block counts what is done within it, wherever in the program that is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from controller.interface import make
+from controller.search.replayed import SearchLimits
+from environment import GraphSubstitutionEnv
+from environment.costs.end_to_end import EndToEnd
+from environment.counting import Counts, count, counting
+from environment.measurement.effort import Effort
+
+GRAPH = "squeezenet1.1-tiny"
+QUICK = Effort(resolution=None, pairs=2, sessions=1, seconds=1.0, control=False)
+
+
+def test_blocks_count_what_is_done_within_them_and_nothing_else() -> None:
+    count(real_steps=1)
+    with counting() as outer:
+        count(real_steps=2)
+        with counting() as inner, pytest.raises(KeyError):
+            count(real_steps=4, dreamed_steps=8)
+            raise KeyError
+        with counting() as equal:
+            count(kernel_timings=16)
+    count(real_steps=32)
+    assert outer == Counts(real_steps=6, dreamed_steps=8, kernel_timings=16)
+    assert inner == Counts(real_steps=4, dreamed_steps=8) and equal == Counts(kernel_timings=16)
+    assert Counts.from_json(outer.to_json()) == outer and outer.timings() == equal
+    assert outer.take() == Counts(6, 8, 0, 16, 0) and outer == Counts()
+
+
+def test_a_step_is_counted_and_priced_and_so_is_every_candidate() -> None:
+    env = GraphSubstitutionEnv(GRAPH)
+    env.reset(seed=0)
+    with counting() as counts:
+        env.step(env.legal_actions()[0])
+    assert counts == Counts(real_steps=1, cost_evaluations=1)
+    with counting() as counts:
+        _, _, costs_ms = env.candidates()
+    assert counts == Counts(cost_evaluations=len(costs_ms))
+
+
+@pytest.mark.parametrize("name", ["taso", "beam", "restarts"])
+def test_a_native_search_counts_the_graphs_that_it_expands_and_the_rewrites_that_it_prices(name: str) -> None:
+    env = GraphSubstitutionEnv(GRAPH)
+    env.reset(seed=0)
+    found = []
+    for budget in (1, 6):
+        with counting() as counts:
+            make(name, limits=SearchLimits(budget)).train(env)
+        found.append(counts)
+    first = len(env.state.legal_actions())
+    assert found[0].real_steps == 1 and found[0].cost_evaluations >= first > 1
+    assert 1 < found[1].real_steps <= 6 and found[1].cost_evaluations > found[0].cost_evaluations
+    assert not found[1].dreamed_steps and not found[1].timings().end_to_end_timings
+
+
+def test_passes_count_their_rewrites_and_one_price_a_pass() -> None:
+    env = GraphSubstitutionEnv(GRAPH)
+    env.reset(seed=0)
+    with counting() as counts:
+        make("passes", limits=SearchLimits(3)).train(env)
+    assert counts.cost_evaluations == 3 and counts.real_steps >= 3
+
+
+def test_each_graph_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = EndToEnd("cpu", effort=QUICK)
+    with counting() as counts:
+        env = GraphSubstitutionEnv(GRAPH, costs=costs, max_steps=1)
+    assert counts.end_to_end_timings == 1  # of the start graph
+    for _ in range(2):
+        env.reset(seed=0)
+        with counting() as again:
+            env.step(env.state.legal_actions()[0])
+        counts.add(again)
+    assert counts == Counts(real_steps=2, cost_evaluations=2, end_to_end_timings=2)
+    assert np.isfinite(env.initial_cost.ms)
