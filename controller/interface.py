@@ -30,6 +30,9 @@ class Controller(Protocol):
             action = controller.act(observation, deterministic=deterministic)
             observation, reward, terminated, truncated, info = view.step(action)
 
+    The world counts its steps and prices. What a controller does beside it, such as steps of states of the engine, it
+    counts itself (`environment.counting.count`).
+
     Attributes:
       name: name in the registry.
       worlds: the worlds that `train` can learn in, the one by default first: "dream" (`train` is given a `DreamEnv`),

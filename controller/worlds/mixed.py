@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from environment.counting import count
 from worldmodel.config import DreamConfig
 from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.data.trajectory import Policy, Trajectory
@@ -74,6 +75,9 @@ class MixedWorld:
             self._directory.mkdir(parents=True, exist_ok=True)
             seed = self._seed + number
             recollect(self._model, self._env, PolicyPlayer(policy), episodes=self._episodes, seed=seed).save(path)
+        elif self._done % self._refresh == 0:  # a command that was interrupted before its checkpoint has played them
+            steps = EpisodeBuffer.load(path).num_transitions
+            count(real_steps=steps, cost_evaluations=steps)
         starts = EpisodeBuffer(self._first.rule_names, self._first.graphs, self._first)
         for each in range(number + 1):
             starts.extend(EpisodeBuffer.load(self._directory / f"episodes-{each:06d}.npz"))

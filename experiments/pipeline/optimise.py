@@ -29,7 +29,8 @@ from experiments.pipeline.trained import TrainedRun
 from experiments.reports.report import write_report
 from experiments.reports.summary import print_training
 from experiments.request import Request
-from experiments.runs.directory import OUTPUT, RunDirectory, digest, make_manifest
+from experiments.runs.directory import OUTPUT, RunDirectory, digest
+from experiments.runs.manifest import make_manifest
 from experiments.runs.progress import ProgressDisplay, warnings_noted
 from experiments.runs.provenance import Provenance, stamped
 from experiments.runs.result import MeasuredRatio, Result, count_rules

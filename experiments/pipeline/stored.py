@@ -22,8 +22,8 @@ from experiments.errors import DamagedRun, UserError
 from experiments.pipeline.collect import EPISODES, RECOLLECT, RECOLLECTED
 from experiments.pipeline.collect import STAGE as COLLECT
 from experiments.pipeline.controller import prepare_controller
+from experiments.pipeline.learning import MIXED, Learning, train_for_real
 from experiments.pipeline.learning import STAGE as TRAINING
-from experiments.pipeline.learning import Learning, train_for_real
 from experiments.pipeline.load import Loaded, load
 from experiments.pipeline.world_model import MDN_RNN
 from experiments.runs.directory import RunDirectory
@@ -163,10 +163,12 @@ class StoredRun:
         """
         if "controller" in self.fingerprint:
             raise UserError(f"{self.path} plays the controller of another run (--from). Load that run.")
-        if self.config.controller != "ppo":
+        if not self.config.learns_in:
             self._require_finished("evaluate", "its search")
+            self._require_checkpoint()
             return prepare_controller(self._run, self.loaded).controller
         self._require_finished(of_round(TRAINING, self.round), "the training of its controller")
+        self._require_checkpoint()
         import_tensorflow()
         if not self.config.uses_world_model:
             return train_for_real(self._run, self.loaded)[0]
@@ -189,6 +191,15 @@ class StoredRun:
         list(self.shards())
         return True
 
+    def _require_checkpoint(self) -> None:
+        """Raises UserError if the controller would be trained again, because nothing of its training is there."""
+        stage = of_round(TRAINING, self.round)
+        if self.directory.finished(stage) and not self.directory.checkpoint(stage).exists():
+            raise UserError(
+                f"{self.directory.checkpoint(stage)} is missing: '{self.config.controller}' keeps nothing of its "
+                "training, or the run directory was not copied as a whole."
+            )
+
     def _require_finished(self, stage: str, what: str) -> None:
         if not self.directory.finished(stage):
             raise UserError(f"In {self.path}, {what} is not finished. Repeat the command of that run, which goes on.")
@@ -205,6 +216,18 @@ class StoredRun:
         for number in range(1, config.recollect.rounds + 1):
             if self.directory.finished(of_round(RECOLLECT, number)):
                 yield from self._shards_in(of_round(RECOLLECTED, number), config.recollect.episodes)
+        for number in range(config.recollect.rounds + 1):
+            if config.learns_in == "mixed" and self.directory.finished(of_round(TRAINING, number)):
+                yield from self._mixed_shards(self.directory.checkpoint(of_round(MIXED, number)))
+
+    def _mixed_shards(self, directory: Path) -> Iterator[tuple[Path, int]]:
+        """Yields the files of the episodes that a controller has played while it learned in the world `mixed`."""
+        paths = sorted(directory.glob("episodes-*.npz"))
+        for number in range(max(1, len(paths))):
+            path = directory / f"episodes-{number:06d}.npz"
+            if path not in paths:
+                raise DamagedRun(path, "it is missing")
+            yield path, number * self.config.mixed.episodes
 
     def _shards_in(self, folder: str, wanted: int | None) -> Iterator[tuple[Path, int]]:
         """Yields the shards of a folder; checks that they hold all episodes up to the wanted number."""

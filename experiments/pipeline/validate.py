@@ -10,20 +10,16 @@ import functools
 import itertools
 import math
 import os
-import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from controller.evaluation import Evaluation
 from controller.records import EpisodeRecord, best_record
-from environment.costs import registry as cost_models
 from environment.costs.measured.cost_model import Recorded
 from environment.costs.prices.settings import setting_of
-from environment.costs.roofline import ROOFLINE_VERSION, predicting_preset
-from environment.runtimes import OnnxRuntime, UnavailableError
 from environment.runtimes.onnx_runtime import require_working
-from experiments.config.run import MEASURED_COSTS, RunConfig
+from experiments.config.run import RunConfig
 from experiments.errors import UserError
 from experiments.output_file import WrittenFile, content_hash
 from experiments.pipeline.check import Checked, DifferentInterface, compared, read_result
@@ -33,6 +29,7 @@ from experiments.pipeline.learning import BEST_IN_TRAINING
 from experiments.pipeline.load import Loaded, find_model
 from experiments.pipeline.measure import runtime_of
 from experiments.pipeline.optimise import SOURCES, sources_of
+from experiments.pipeline.recomputed_costs import Recomputed, device_of, recomputable, require_same_prices, widened
 from experiments.pipeline.replay import rewritten, rules_up_to
 from experiments.pipeline.replayed_episodes import Claim, Difference, Replay, Tolerance
 from experiments.pipeline.select import CLIMB_EPISODE
@@ -47,11 +44,8 @@ from taso_ext.onnx_io.reading import read_model
 from worldmodel.data.episodes import EpisodeBuffer
 
 T = TypeVar("T")
-FALSE_ALARM = 0.01
-"""Largest probability that noise alone makes a measured cost of a run look different."""
 SHOWN = 10
 """Number of differences that are printed; `--json` has all."""
-Recomputed = Literal["exactly", "within noise", "not at all"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,11 +156,11 @@ class _Validation:
           config: the settings of the run with the device that times.
         """
         self.run, self.config, self.progress = run, config, progress
-        self.recomputed, self.why, costs = _recomputable(run)
-        replaying = dataclasses.replace(run.config, costs=costs, device=_device_of(costs, run.config))
+        self.recomputed, self.why, costs = recomputable(run)
+        replaying = dataclasses.replace(run.config, costs=costs, device=device_of(costs, run.config))
         self.loaded: Loaded = run.load_with(replaying)
         if self.recomputed == "exactly" and isinstance(self.loaded.env.costs, Recorded):
-            _require_same_prices(run, self.loaded)
+            require_same_prices(run, self.loaded)
         self.result_json: dict[str, Any] = run.directory.stored("result.json", dict)
         self.log: dict[str, Any] = run.directory.stored("actions.json", dict)
         self.evaluation = self._read(EVALUATION, _evaluation)
@@ -230,7 +224,7 @@ class _Validation:
         """Returns how far measured costs may be apart: 95 % intervals, widened for the number of comparisons."""
         if self.recomputed == "not at all":
             return Tolerance(compares=False)
-        return Tolerance(widened=0.0 if self.recomputed == "exactly" else _widened(comparisons))
+        return Tolerance(widened=0.0 if self.recomputed == "exactly" else widened(comparisons))
 
     def _of_actions(self) -> Iterator[Difference]:
         """Replays the exported plan; yields what differs."""
@@ -341,66 +335,9 @@ class _Validation:
         records = itertools.chain(*sources_of(self.evaluation).values())
         costs = set(itertools.chain(*(record.costs_ms for record in records)))
         unsure = noise * recorded + ratio.interval.half_width * ratio.ratio
-        if abs(recorded - ratio.ratio) > _widened(len(costs)) * unsure:
+        if abs(recorded - ratio.ratio) > widened(len(costs)) * unsure:
             what = "the ratio of end-to-end times"
             yield Difference("result.json", None, what, f"{recorded:.3f} ± {noise:.3f}", str(ratio.interval))
-
-
-def _recomputable(run: StoredRun) -> tuple[Recomputed, str, str]:
-    """Returns how the costs of a run can be recomputed here, why not exactly, and the cost model that replays it."""
-    config = run.config
-    kind, _, device = config.costs.partition(":")
-    on_paper = f"roofline:{predicting_preset(config.device)}"
-    if kind == "roofline" and (then := run.manifest.get("roofline", ROOFLINE_VERSION)) != ROOFLINE_VERSION:
-        raise UserError(
-            f"The costs of {run.path} are those of version {then} of the roofline, and this program has version "
-            f"{ROOFLINE_VERSION}. Validate the run with the version that made it, or repeat it with --restart."
-        )
-    if not config.measures_costs:
-        return "exactly", "", config.costs
-    if kind == "endtoend":
-        return "not at all", "all graphs would have to be timed again; of the result this is done", on_paper
-    runtime, there = OnnxRuntime(device, config.measure.num_threads, config.measure.level), run.fingerprint["prices"]
-    here = str(setting_of(runtime)) if _works(device) else "no such device"
-    if here != there:
-        return "not at all", f"prices were measured elsewhere ({there}), and here is {here}", on_paper
-    why = (
-        "prices of kernels are measured or predicted: they are those that the database has today. Episodes of the "
-        "collection keep no noise, and of them graphs and rewrites were compared"
-    )
-    return "within noise", why, config.costs
-
-
-def _widened(comparisons: int) -> float:
-    """Returns the factor that widens 95 % intervals so that none of many is left with more than `FALSE_ALARM`."""
-    normal = statistics.NormalDist()
-    return normal.inv_cdf(1 - FALSE_ALARM / 2 / max(1, comparisons)) / normal.inv_cdf(0.975)
-
-
-def _works(device: str) -> bool:
-    try:
-        require_working(device)
-    except UnavailableError:
-        return False
-    return True
-
-
-def _device_of(costs: str, run: RunConfig) -> str:
-    """Returns the device with which costs are loaded: nothing is run on it unless they are measured there."""
-    kind, _, device = costs.partition(":")
-    if kind in MEASURED_COSTS:
-        return device
-    return run.device if costs.endswith(cost_models.DATABASE) and _works(run.device) else "cpu"
-
-
-def _require_same_prices(run: StoredRun, loaded: Loaded) -> None:
-    """Raises UserError if the file of recorded prices has changed since the run."""
-    then, now = run.fingerprint["prices"], loaded.fingerprint["prices"]
-    if then != now:
-        raise UserError(
-            f"The prices in {run.config.costs} have changed since the run of {run.path}: fingerprint {then} then, "
-            f"{now} now. Restore the file, or repeat the run with --restart."
-        )
 
 
 def _evaluation(fields: Any) -> Evaluation:

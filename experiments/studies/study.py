@@ -17,7 +17,8 @@ from experiments.errors import UserError
 from experiments.executors.units import Record, once
 from experiments.pipeline.learning import Learning
 from experiments.pipeline.load import load
-from experiments.runs.directory import RunDirectory, digest, make_manifest, stored_formats
+from experiments.runs.directory import RunDirectory, digest, stored_formats
+from experiments.runs.manifest import make_manifest
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.run import Run
 from experiments.studies.evaluation import evaluate_model, evaluate_transfer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from controller.interface import make
+from controller.registry import make
 from controller.search.replayed import SearchLimits
 from environment import GraphSubstitutionEnv
 from environment.costs.end_to_end import EndToEnd

@@ -27,7 +27,7 @@ from environment.runtimes import OnnxRuntime, UnavailableError
 from environment.runtimes.onnx_runtime import require_working
 from experiments.errors import UserError
 from experiments.reproduce.other_devices import MACHINE, SHOWN, with_other_devices
-from experiments.runs.directory import make_manifest
+from experiments.runs.manifest import make_manifest
 from taso_ext.files import write_text
 
 RESULTS = Path("experiments/results")
