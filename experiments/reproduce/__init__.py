@@ -52,6 +52,9 @@ TABLES = {
     "never-slower": Entry(
         "search.never_slower", "what rlflow optimise makes of the zoo, or of your models, checked end to end"
     ),
+    "controllers": Entry(
+        "search.controllers", "what every controller makes of the same graphs on paper: searches, planners and learners"
+    ),
     "contributions": Entry("search.contributions", "what each family of rules contributes to these results"),
     "anytime": Entry("search.anytime", "what a search by the clock has gained after so many seconds, as a picture too"),
     "repeats": Entry("search.repeats", "how much results vary between seeds, also beside a busy neighbour"),

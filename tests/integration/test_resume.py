@@ -21,6 +21,8 @@ from tests.integration.tiny_run import RECOLLECT, arguments, run_to_the_end
 pytestmark = pytest.mark.xdist_group("resume")  # one worker: the uninterrupted run is made once
 
 ROOT = Path(__file__).parents[2]
+
+
 def interrupting(title: str, done: int) -> Callable[[str, int], None]:
     def on_update(current: str, current_done: int) -> None:
         if (current, current_done) == (title, done):

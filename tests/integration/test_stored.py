@@ -25,9 +25,7 @@ def contents(run: Path) -> dict[Path, bytes]:
 def assert_plays_its_record(run: StoredRun) -> None:
     """Checks that the controller reaches the recorded deterministic episode, to the last bit of every cost."""
     recorded = Evaluation.load(run.path / "checkpoints/evaluation.json").deterministic
-    played = play_episode(
-        run.env, run.controller, seed=run.seed("evaluate"), kind="deterministic", deterministic=True
-    )
+    played = play_episode(run.env, run.controller, seed=run.seed("evaluate"), kind="deterministic", deterministic=True)
     assert played == recorded
 
 

@@ -1,0 +1,69 @@
+"""The table of all controllers: units on a tiny graph, what is credited to whom, and what its last sentences say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from controller.registry import UnknownControllerError
+from experiments.cli import main
+from experiments.reproduce.search.controllers import PLAYERS, chosen_players, finding, rows_of
+
+
+def record(graph: str, controller: str, own: float, *, seed: int = 0, world: str = "", **more: object) -> dict:
+    counts = dict.fromkeys(("real_steps", "dreamed_steps", "cost_evaluations", "minutes"), 1)
+    absent = dict.fromkeys(("random", "learned_from", "gap", "illegal"))
+    names = {"graph": graph, "controller": controller, "seed": seed, "world": world, "own": own}
+    return {**names, **counts, **absent, **more}
+
+
+def test_searches_are_played_once_and_what_random_play_finds_is_not_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["reproduce", "controllers", "squeezenet1.1-tiny", "--scale", "smoke", "--seeds", "0,1", "--seconds", "1"]
+    assert main([*command, "--controllers", "greedy,random"]) == 0
+    printed = capsys.readouterr().out
+    assert "greedy" in printed and "learned_from" in printed
+    units = {path: path.stat().st_mtime_ns for path in Path("runs/reproduce/controllers/units").glob("*.json")}
+    assert len(units) == 4
+    assert main([*command, "--controllers", "greedy,random", "--force"]) == 0
+    assert units == {path: path.stat().st_mtime_ns for path in Path("runs/reproduce/controllers/units").glob("*.json")}
+    records = [json.loads(path.read_text()) for path in sorted(units)]
+    greedy = [each for each in records if each["controller"] == "greedy"]
+    assert greedy[0]["own"] == greedy[1]["own"] > 0 and greedy[0]["real_steps"] > 0
+    assert all(each["world"] == "" and each["gap"] is None for each in records)
+
+
+def test_rows_are_means_of_the_seeds() -> None:
+    records = [record("a", "ppo, dream", own, seed=seed, world="dream", gap=own) for seed, own in enumerate((1.0, 3.0))]
+    (row,) = rows_of([*records])
+    assert (
+        row["seeds"] == 2
+        and row["best"] == 3.0
+        and row["gap"] == 2.0
+        and row["gain"] == 2.0
+        and row["low"] < 2.0 < row["high"]
+    )
+    assert row["random"] == "–"
+
+
+def test_learning_wins_only_where_it_gains_more_than_every_search() -> None:
+    records = [
+        *(record("won", "greedy", 10.0), record("won", "taso", 20.0), record("won", "ppo, dream", 21.5, world="dream")),
+        *(record("even", "taso", 20.0), record("even", "ppo, dream", 20.5, world="dream")),
+        *(record("lost", "taso", 20.0), record("lost", "ppo, real", 19.0, world="real")),
+        *(record("flat", "taso", 0.1), record("flat", "ppo, real", 0.9, world="real")),
+    ]
+    said = finding(records)
+    assert "1 of 4 graphs: won (ppo, dream 21.5 %, taso 20.0 %)" in said
+    assert "1 of 4 graphs: lost (ppo, real 19.0 %, taso 20.0 %)" in said
+
+
+def test_rows_are_chosen_by_the_name_of_their_controller() -> None:
+    assert chosen_players(None) == list(PLAYERS)
+    assert chosen_players("ppo, greedy") == ["ppo, dream", "ppo, mixed", "ppo, real", "greedy"]
+    with pytest.raises(UnknownControllerError, match="Did you mean 'greedy'"):
+        chosen_players("gredy")
