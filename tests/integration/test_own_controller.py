@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -10,64 +11,18 @@ import pytest
 from experiments.cli import main
 from tests.integration.test_train import MODEL, SETTINGS
 
-MODULE = '''
-import numpy as np
-from controller.interface import Controller
-
-
-class Dreamer(Controller):
-    """Keeps the best of some random plans of its dream."""
-
-    name, worlds = "dreamer", ("dream",)
-
-    def __init__(self, world_model, *, plans=4, seed=0, budget=0):
-        self.world_model, self.plans, self.seed, self.budget, self.plan = world_model, plans, seed, budget, []
-
-    @property
-    def total(self):
-        return self.plans
-
-    def train(self, world, *, seed=0, on_progress=None):
-        from worldmodel.dream.players import DreamView
-        rng, best = np.random.default_rng(seed), 0.0
-        for done in range(self.plans):
-            view, plan, gained, over = DreamView(world, 8), [], 0.0, False
-            observation, _ = view.reset(seed=done)
-            while not over:
-                plan.append(int(rng.choice(np.flatnonzero(observation.action_mask.numpy()[0]))))
-                observation, reward, terminated, truncated, _ = view.step(plan[-1])
-                gained, over = gained + reward, terminated or truncated
-                if gained >= best:
-                    best, self.plan = gained, list(plan)
-            on_progress(done + 1, self.plans, {"return": gained})
-
-    def view(self, env):
-        from worldmodel.dream.latent_env import LatentEnv
-        return LatentEnv(env, self.world_model)
-
-    def begin_episode(self, view, *, seed):
-        self.left = list(self.plan)
-
-    def act(self, observation, *, deterministic):
-        mask = observation.action_mask.numpy()[0]
-        while self.left:
-            action = self.left.pop(0)
-            if mask[action]:
-                return action
-        return len(mask) - 1
-
-    def save(self, path):
-        with open(path, "wb") as file:
-            np.savez(file, plan=self.plan, budget=self.budget)
-
-    def load(self, path):
-        self.plan = np.load(path)["plan"].tolist()
+PAGE = Path(__file__).parents[2] / "controller" / "README.md"
+OTHERS = '''
 
 
 class Silent(Controller):
     """Only acts."""
 
     name = "silent"
+
+    def __init__(self, *, budget=0):
+        with open("budget", "w") as file:
+            file.write(str(budget))
 
     def act(self, observation, *, deterministic):
         return [int(observation["rule_mask"].size) - 1, 0]
@@ -91,11 +46,17 @@ ENTRY_POINTS = "[rlflow.controllers]\n" + "\n".join(
 )
 
 
+def example() -> str:
+    """Returns the controller that the page of the controllers shows."""
+    block = PAGE.read_text(encoding="utf-8").split("carries it out:\n")[1].split("\nWith this in")[0]
+    return textwrap.dedent(block)
+
+
 @pytest.fixture(autouse=True)
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, untraced: None) -> None:
     package = tmp_path / "site"
     (package / "theirs-1.2.dist-info").mkdir(parents=True)
-    (package / "theirs.py").write_text(MODULE)
+    (package / "theirs.py").write_text(example() + OTHERS)
     (package / "theirs-1.2.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.2\n")
     (package / "theirs-1.2.dist-info/entry_points.txt").write_text(ENTRY_POINTS)
     monkeypatch.syspath_prepend(str(package))
@@ -120,14 +81,12 @@ def optimise(controller: str, *more: str) -> int:
     )
 
 
-def test_it_is_trained_in_a_dream_with_its_options_and_the_budget(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_controller_of_the_page_is_trained_in_a_dream_with_its_options(capsys: pytest.CaptureFixture[str]) -> None:
     import numpy as np
 
     more = [
         "--set",
         "dreamer.plans=7",
-        "--budget",
-        "33",
         "--set",
         "recollect.rounds=1",
         "--set",
@@ -138,7 +97,7 @@ def test_it_is_trained_in_a_dream_with_its_options_and_the_budget(capsys: pytest
     assert result["controller"] == "dreamer" and result["world"] == "dream" and len(result["rounds"]) == 2
     assert all(row["plans"]["episodes"] == 20 for row in result["rounds"])
     kept = np.load("run/checkpoints/controller-1")
-    assert kept["budget"] == 33
+    assert kept.ndim == 1
     updates = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
     assert sum(each["stage"] == "controller-1" for each in updates) == 7
     capsys.readouterr()
@@ -147,8 +106,9 @@ def test_it_is_trained_in_a_dream_with_its_options_and_the_budget(capsys: pytest
     assert "'dreamer' has no option 'plan'. Did you mean 'plans'? Options: it has plans." in said
 
 
-def test_one_that_only_acts_plays_at_once() -> None:
-    assert optimise("silent") == 0
+def test_one_that_only_acts_plays_at_once_and_is_given_the_budget() -> None:
+    assert optimise("silent", "--budget", "33") == 0
+    assert Path("budget").read_text() == "33"
     assert json.loads(Path("run/result.json").read_text())["world"] == ""
 
 
