@@ -1,92 +1,16 @@
-"""`PolicyHead`: the deciding part of every policy, whatever the source of its features."""
+"""`HierarchicalHead`: rule and location from one shared trunk, over a table of actions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
-from controller.policies.hierarchical import HierarchicalCategorical, OwnActions, SharedActions
+from controller.policies.hierarchical import HierarchicalCategorical, OwnActions, SharedActions, log_sites
+from controller.policies.layers import POLICY_GAIN, Gaussian, Orthogonal, Torso, ValueNet
 from controller.ppo.config import PolicyConfig
-
-
-class Orthogonal(snt.initializers.Initializer):
-    """An initialiser of orthogonal weights from a NumPy generator.
-
-    Because of this generator, equal seeds give equal networks, whatever was built before.
-
-    Source: Saxe et al. 2014; usual for PPO (Engstrom et al. 2020).
-    """
-
-    def __init__(self, rng: np.random.Generator, gain: float = 1.0) -> None:
-        self._rng, self._gain = rng, gain
-
-    def __call__(self, shape: Sequence[int], dtype: tf.DType) -> tf.Tensor:
-        rows, columns = (int(size) for size in shape)
-        tall = self._rng.standard_normal((max(rows, columns), min(rows, columns)))
-        basis, triangle = np.linalg.qr(tall)
-        basis *= np.sign(np.diag(triangle))  # without it, QR's choice of signs would not be uniform
-        return tf.constant(self._gain * (basis if rows >= columns else basis.T), dtype)
-
-
-class Gaussian(snt.initializers.Initializer):
-    """An initialiser of independent normal weights from a NumPy generator."""
-
-    def __init__(self, rng: np.random.Generator, stddev: float) -> None:
-        self._rng, self._stddev = rng, stddev
-
-    def __call__(self, shape: Sequence[int], dtype: tf.DType) -> tf.Tensor:
-        return tf.constant(self._stddev * self._rng.standard_normal([int(size) for size in shape]), dtype)
-
-
-class Torso(snt.Module):
-    """A stack of layers, each Linear, LayerNorm and swish: float32 [B, any] -> [B, sizes[-1]]."""
-
-    def __init__(self, sizes: Sequence[int], rng: np.random.Generator, name: str | None = None) -> None:
-        super().__init__(name)
-        self._linears = [snt.Linear(size, w_init=Orthogonal(rng, np.sqrt(2.0))) for size in sizes]
-        self._norms = [snt.LayerNorm(-1, create_scale=True, create_offset=True) for _ in sizes]
-
-    @property
-    def first_weights(self) -> tf.Variable:
-        """The weights [inputs, sizes[0]] of the first layer; they exist after the first call."""
-        return self._linears[0].w
-
-    def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
-        hidden = inputs
-        for linear, norm in zip(self._linears, self._norms, strict=True):
-            hidden = tf.nn.swish(norm(linear(hidden)))
-        return hidden
-
-
-class ValueNet(snt.Module):
-    """A network that computes one value for each row: float32 [B, any] -> [B].
-
-    It has a torso of its own, because values and policies want different features.
-    """
-
-    def __init__(self, sizes: Sequence[int], rng: np.random.Generator, name: str | None = None) -> None:
-        super().__init__(name)
-        self._torso = Torso(sizes, rng)
-        self._head = snt.Linear(1, w_init=Orthogonal(rng))
-
-    @property
-    def first_weights(self) -> tf.Variable:
-        """The weights [inputs, sizes[0]] of the first layer; they exist after the first call."""
-        return self._torso.first_weights
-
-    def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
-        return tf.squeeze(self._head(self._torso(inputs)), axis=1)
-
-
-POLICY_GAIN = 0.01
-"""Gain of the last policy layers, so small that the untrained policy is nearly uniform over rules, then over locations.
-
-Source: Andrychowicz et al. 2021, "What matters in on-policy RL", section 3.2.
-"""
 
 
 class TableWeights(NamedTuple):
@@ -112,7 +36,7 @@ class TableWeights(NamedTuple):
     summands: tf.Variable
 
 
-class PolicyHead(snt.Module):
+class HierarchicalHead(snt.Module):
     """A head that maps the features and the legal actions of a state to a distribution over actions, and a value.
 
     Action a of the table applies rule(a) at site(a). NO-OP is the last action, with a rule and a site of its own.
@@ -129,6 +53,9 @@ class PolicyHead(snt.Module):
     sites at which their rule is legal, so that the untrained policy carries a rule out everywhere as often as at one of
     its sites. Without it, the many sites of a network of repeated layers would drown the one everywhere-action.
     """
+
+    reads_nodes = False
+    has_location_critic = False
 
     def __init__(
         self,
@@ -172,35 +99,18 @@ class PolicyHead(snt.Module):
         return TableWeights(inputs, *rules, self._sites, self._bias, self._summands)
 
     def over_table(self, features: tf.Tensor, mask: tf.Tensor) -> tuple[HierarchicalCategorical, tf.Tensor]:
-        """Returns the policy over the whole table, which all rows share, and the value.
-
-        Args:
-          features: float32 [B, F], the features of each state.
-          mask: bool [B, A + 1], true for legal actions.
-        Returns:
-          (distribution over indices of the table, value float32 [B]).
-        """
         legal = tf.cast(mask, tf.float32)
         counts = self._shared.total(legal)
         inputs = self._inputs(features, counts, tf.matmul(legal, self._summands))
         hidden = self._torso(inputs)
         locations = tf.matmul(self._query(hidden) * self._scale, self._keys(), transpose_b=True) + self._bias
         if self._everywhere is not None:
-            locations += self._everywhere * _log_sites(tf.gather(counts, self._rules_of_actions, axis=1))
+            locations += self._everywhere * log_sites(tf.gather(counts, self._rules_of_actions, axis=1))
         return HierarchicalCategorical(self._rule_logits(hidden), locations, mask, self._shared), self._value(inputs)
 
     def over_candidates(
-        self, features: tf.Tensor, actions: tf.Tensor, mask: tf.Tensor
+        self, features: tf.Tensor, actions: tf.Tensor, mask: tf.Tensor, nodes: tf.Tensor | None = None
     ) -> tuple[HierarchicalCategorical, tf.Tensor]:
-        """Returns the policy over each row's own candidates, and the value.
-
-        Args:
-          features: float32 [B, F], the features of each state.
-          actions: int32 [B, K], indices of the table; any index where masked.
-          mask: bool [B, K], false for padding.
-        Returns:
-          (distribution over positions in `actions`, value float32 [B]).
-        """
         legal = tf.cast(mask, tf.float32)
         rules = tf.gather(self._rules_of_actions, actions)
         groups = OwnActions(rules, self._num_rules)
@@ -211,7 +121,7 @@ class PolicyHead(snt.Module):
         keys = tf.gather(self._keys(), actions)
         locations = tf.einsum("bd,bkd->bk", self._query(hidden) * self._scale, keys) + tf.gather(self._bias, actions)
         if self._everywhere is not None:
-            locations += tf.gather(self._everywhere, actions) * _log_sites(tf.gather(counts, rules, batch_dims=1))
+            locations += tf.gather(self._everywhere, actions) * log_sites(tf.gather(counts, rules, batch_dims=1))
         return HierarchicalCategorical(self._rule_logits(hidden), locations, mask, groups), self._value(inputs)
 
     def _inputs(self, features: tf.Tensor, counts: tf.Tensor, summary: tf.Tensor) -> tf.Tensor:
@@ -223,8 +133,3 @@ class PolicyHead(snt.Module):
     def _keys(self) -> tf.Tensor:
         """Returns g[rule(a)] ⊙ e[site(a)] of each action, float32 [A + 1, d]."""
         return tf.gather(self._gates, self._rules_of_actions) * tf.gather(self._sites, self._sites_of_actions)
-
-
-def _log_sites(counts: tf.Tensor) -> tf.Tensor:
-    """Returns the logarithm of the number of sites among so many legal actions of a rule, one of them everywhere."""
-    return tf.math.log(tf.maximum(counts - 1.0, 1.0))
