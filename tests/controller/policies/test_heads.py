@@ -20,7 +20,8 @@ from controller.ppo.learner import PpoLearner
 from controller.worlds.graph_view import GraphObservation, GraphView
 from controller.worlds.real import RealWorld
 from environment import GraphSubstitutionEnv
-from tests.controller.shared_product import shared_product
+from tests.controller.exhaustive import best_improvement
+from tests.controller.shared_product import READERS, shared_product
 from tests.controller.tiny_worlds import TinyWorld, detour, independent_sites
 from worldmodel.config import EncoderConfig
 
@@ -156,7 +157,9 @@ def test_the_pointer_learns_model_free() -> None:
     env = shared_product(max_steps=2)
     controller = model_free("pointer", env, updates=20)
     assert max(ratio_errors(controller, 2)) < 1e-4
-    assert play_episode(env, controller, seed=0, deterministic=True).improvement > 0
+    optimum = best_improvement(shared_product(everywhere=False, max_steps=READERS))
+    found = play_episode(env, controller, seed=0, deterministic=True).improvement
+    assert found == pytest.approx(optimum, abs=1e-6) and found > 0
 
 
 def graph_policy(env: GraphSubstitutionEnv, head: str = "pointer") -> GraphPolicy:
