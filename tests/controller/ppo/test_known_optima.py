@@ -1,4 +1,4 @@
-"""PPO finds the optimum of graphs whose every state was looked at, in reality and in a dream, from almost every seed.
+"""PPO finds the optimum of graphs whose every state was looked at, in the real environment, from almost every seed.
 
 False alarm of the tests with twenty seeds: if each seed fails with probability 1 %, two or more of twenty do so in
 1.7 % of all sets of seeds; the seeds are fixed.
@@ -15,25 +15,18 @@ import pytest
 from controller.evaluation import play_episode
 from controller.ppo.config import PolicyConfig, PpoConfig
 from controller.ppo.controller import PpoController
+from controller.search.one_step import GreedyController
 from controller.worlds.real import RealWorld
 from environment import GraphSubstitutionEnv
-from environment.policies.greedy import GreedyAgent
 from tests.controller.exhaustive import best_improvement
 from tests.controller.shared_product import shared_product
-from tests.worldmodel.toy_world import SMALL
-from worldmodel.config import DreamConfig, EncoderConfig
-from worldmodel.data.episodes import EpisodeBuffer, collect
-from worldmodel.dream.dream_env import DreamEnv
-from worldmodel.fitting import fit
-from worldmodel.signature import Signature
-from worldmodel.world_model import WorldModel
+from worldmodel.config import EncoderConfig
 
 TWENTY = range(20)
 CLOSE = 1e-4
 """Fraction of the start cost by which the graph found may be dearer than the optimum."""
 ENCODER = EncoderConfig(latent=8, hidden=16, edge_hidden=4, rounds=1)
 REAL = PpoConfig(updates=25, batch=8, horizon=12, epochs=4, minibatches=1, learning_rate=2e-2)
-DREAM = PpoConfig(updates=60, batch=64, horizon=12, learning_rate=1e-2)
 
 
 def fires() -> GraphSubstitutionEnv:
@@ -80,44 +73,8 @@ def test_ppo_finds_the_optimum_for_real(
     assert np.mean(found_from(TWENTY, make, RealWorld(make_env), env, tmp_path)) >= 0.95
 
 
-@pytest.fixture(scope="module")
-def episodes() -> EpisodeBuffer:
-    return collect(fires(), None, 200, seed=0)
-
-
-@pytest.fixture(scope="module")
-def world_model(episodes: EpisodeBuffer) -> WorldModel:
-    return fit(episodes, Signature.of(fires()), SMALL, seed=0)
-
-
-@pytest.mark.parametrize(
-    ("head", "seeds"),
-    [
-        pytest.param("hierarchical", (0,), id="one seed"),
-        pytest.param("hierarchical", TWENTY, id="twenty seeds", marks=pytest.mark.full),
-        pytest.param("four-networks", TWENTY, id="twenty seeds of four networks", marks=pytest.mark.full),
-    ],
-)
-def test_ppo_finds_the_optimum_in_a_dream(
-    episodes: EpisodeBuffer, world_model: WorldModel, head: str, seeds: Sequence[int], tmp_path: Path
-) -> None:
-    """The dream is one world model's, for all seeds of the policy; what counts is real play."""
-    dream = DreamEnv.of_episodes(world_model, episodes, DreamConfig(legal_from=0.5))
-    policy = PolicyConfig(head=head, torso=(32, 32), width=8, mask_width=8)  # type: ignore[arg-type]
-
-    def make(seed: int) -> PpoController:
-        return PpoController.for_dream(world_model, DREAM, policy, seed=seed)
-
-    assert np.mean(found_from(seeds, make, dream, fires(), tmp_path)) >= 0.95
-
-
-def test_greedy_descent_finds_one_of_the_two_optima() -> None:
-    """The products need a plan; the fire modules need only long play."""
-    for make_env, finds in ((fires, True), (products, False)):
-        env, rng, over = make_env(), np.random.default_rng(0), False
-        agent, (observation, info) = GreedyAgent(env), env.reset()
-        while not over:
-            observation, _, terminated, truncated, info = env.step(agent(observation, rng))
-            over = terminated or truncated
-        improvement = 1.0 - info["cost_ms"] / env.initial_cost.ms
-        assert (improvement >= best_improvement(env) - CLOSE) is finds
+@pytest.mark.parametrize("make_env", [fires, products])
+def test_greedy_descent_does_not_find_these_optima(make_env: Callable[[], GraphSubstitutionEnv]) -> None:
+    """Both need rewrites that cost at first."""
+    env = make_env()
+    assert play_episode(env, GreedyController(), seed=0).improvement < 0.5 * best_improvement(env)
