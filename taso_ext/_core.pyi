@@ -262,6 +262,11 @@ class State:
         """
     def features(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         """(nodes [N, F], edges [E, D], links [E, 2]); columns in environment/substitution/features.py."""
+    def matched_nodes(self) -> npt.NDArray[np.int32]:
+        """[n, 2], the nodes that each of `legal_actions()` rewrites: its index, and a row of the nodes of `features`.
+
+        Pairs are in ascending order. Nodes that are computed from weights alone have no row and are left out.
+        """
     def candidate_features(
         self, max_candidates: int, one_hot_rules: bool = True, costs: bool = False, everywhere: bool = False
     ) -> npt.NDArray[np.float32]:

@@ -109,6 +109,7 @@ class HierarchicalCategorical:
         groups: ActionGroups,
         *,
         temperature: float = 1.0,
+        location_values: tf.Tensor | None = None,
     ) -> None:
         """
         Args:
@@ -117,10 +118,13 @@ class HierarchicalCategorical:
           mask: bool [B, K], at least one true in each row.
           groups: the rules to which the K actions belong.
           temperature: divides all logits; below 1 sharpens, above 1 flattens.
+          location_values: float32 [B, G], the value of each state once a rule is chosen, by the critic of locations;
+            None if there is no such critic.
         """
         self._rule_logits, self._location_logits = rule_logits, location_logits
         self._mask, self._groups, self._temperature = mask, groups, temperature
-        self._locations = MAX_LOGIT * tf.tanh(location_logits / MAX_LOGIT) / temperature
+        self._location_values = location_values
+        self._locations = squashed(location_logits) / temperature
         self._weights = tf.exp(self._locations) * tf.cast(mask, tf.float32)
         totals = groups.total(self._weights)
         self._rule_mask = totals > 0.0
@@ -130,9 +134,27 @@ class HierarchicalCategorical:
 
     def log_prob(self, action: tf.Tensor) -> tf.Tensor:
         """Returns the log-probability of one action in each row: int32 [B] -> float32 [B]; `MASKED` if illegal."""
+        rule, location = self.log_probs(action)
+        return tf.where(_pick(self._mask, action), rule + location, MASKED)
+
+    def log_probs(self, action: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the log-probabilities of an action's rule, and of its location given the rule: two float32 [B].
+
+        The location of an illegal action has `MASKED`.
+        """
         rule = self._groups.rule_of(action)
         location = _pick(self._locations, action) - _pick(self._log_totals, rule)
-        return tf.where(_pick(self._mask, action), _pick(self._rules, rule) + location, MASKED)
+        return _pick(self._rules, rule), tf.where(_pick(self._mask, action), location, MASKED)
+
+    def location_value(self, action: tf.Tensor) -> tf.Tensor:
+        """Returns the value of each state once the rule of an action is chosen: int32 [B] -> float32 [B].
+
+        Raises:
+          ValueError: there is no critic of locations.
+        """
+        if self._location_values is None:
+            raise ValueError("this distribution has no values of locations: only the four networks have such a critic.")
+        return _pick(self._location_values, self._groups.rule_of(action))
 
     def entropies(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the exact entropy of the rule and the expected entropy of the location, in nats: two float32 [B].
@@ -158,7 +180,12 @@ class HierarchicalCategorical:
     def at_temperature(self, temperature: float) -> HierarchicalCategorical:
         """Returns the distribution of the same logits at another temperature."""
         return HierarchicalCategorical(
-            self._rule_logits, self._location_logits, self._mask, self._groups, temperature=temperature
+            self._rule_logits,
+            self._location_logits,
+            self._mask,
+            self._groups,
+            temperature=temperature,
+            location_values=self._location_values,
         )
 
     def _location_of(self, rule: tf.Tensor, seed: tf.Tensor | None) -> tf.Tensor:
@@ -168,6 +195,16 @@ class HierarchicalCategorical:
             logits += _gumbel(tf.shape(logits), seed)
         legal = present & tf.gather(self._mask, actions, batch_dims=1)
         return _pick(actions, _argmax(tf.where(legal, logits, MASKED)))
+
+
+def squashed(location_logits: tf.Tensor) -> tf.Tensor:
+    """Returns location logits within ± `MAX_LOGIT`."""
+    return MAX_LOGIT * tf.tanh(location_logits / MAX_LOGIT)
+
+
+def log_sites(counts: tf.Tensor) -> tf.Tensor:
+    """Returns the logarithm of the number of sites among so many legal actions of a rule, one of them everywhere."""
+    return tf.math.log(tf.maximum(counts - 1.0, 1.0))
 
 
 def _pick(per_row: tf.Tensor, index: tf.Tensor) -> tf.Tensor:

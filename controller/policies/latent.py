@@ -6,7 +6,7 @@ import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
-from controller.policies.head import PolicyHead
+from controller.policies.head import Head, make_head
 from controller.policies.hierarchical import HierarchicalCategorical
 from controller.ppo.config import PolicyConfig
 from worldmodel.data.trajectory import LatentObservation
@@ -35,9 +35,11 @@ class LatentPolicy(snt.Module):
           config: sizes and initial NO-OP logit of the head.
           seed: the seed of the initial weights.
           everywhere: bool [A + 1], the everywhere-actions; None if there are none.
+        Raises:
+          ValueError: the head is the pointer, which needs graphs.
         """
         super().__init__("latent_policy")
-        self._head = PolicyHead(rules, sites, config, np.random.default_rng(seed), everywhere)
+        self._head = make_head(rules, sites, config, np.random.default_rng(seed), everywhere)
         # Creates all weights now, so that checkpoints can be restored before the first use.
         mask = tf.ones([1, len(rules)], tf.bool)
         self.distribution_and_value(LatentObservation(tf.zeros([1, latent_size]), tf.zeros([1, hidden_size]), mask))
@@ -64,7 +66,11 @@ class LatentPolicy(snt.Module):
         return action, distribution.log_prob(action), value
 
     @property
-    def head(self) -> PolicyHead:
+    def has_location_critic(self) -> bool:
+        return self._head.has_location_critic
+
+    @property
+    def head(self) -> Head:
         """The head, which computes the distribution and the value."""
         return self._head
 

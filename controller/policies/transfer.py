@@ -8,13 +8,17 @@ A policy has weights for every rule, site and action of its table. The weights f
     an action takes the mean of the same rule's actions at these sites, or else of all actions of that rule
 
 All other weights do not depend on the graph and are copied. Nothing is trained.
+
+This is for the head `hierarchical`. The head `pointer` needs no transfer, because all its weights fit every graph. The
+networks of `four-networks` say nothing of what an output stands for but its number, and cannot be transferred.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from controller.policies.head import PolicyHead
+from controller.interface import StoredControllerError
+from controller.policies.hierarchical_head import HierarchicalHead
 from controller.policies.latent import LatentPolicy
 from worldmodel.data.actions import ActionTable
 
@@ -25,10 +29,19 @@ def warm_start(source: LatentPolicy, source_table: ActionTable, target: LatentPo
     Args:
       source, source_table: the trained policy and the table of its actions; neither is changed.
       target, table: a policy of the same sizes and rule set, and the table of its actions on another graph.
+    Raises:
+      StoredControllerError: the policies have another head than `hierarchical`.
     """
+    old, new = source.head, target.head
+    if not (isinstance(old, HierarchicalHead) and isinstance(new, HierarchicalHead)):
+        raise StoredControllerError(
+            "A policy with the head 'four-networks' plays only on the graph that it was trained on, because its "
+            "outputs are numbers of that graph's rules and sites. Train it on this graph, or train one with "
+            "policy.head=hierarchical, or in the real environment with policy.head=pointer, for other graphs."
+        )
     rules = _same_rules(source_table, table)
     sites = _similar_sites(source_table, table)
-    _assign(source.head, target.head, rules, sites, _matching_actions(source_table, table, sites))
+    _assign(old, new, rules, sites, _matching_actions(source_table, table, sites))
 
 
 def _same_rules(source: ActionTable, table: ActionTable) -> np.ndarray:
@@ -72,7 +85,9 @@ def _matching_actions(source: ActionTable, table: ActionTable, sites: np.ndarray
     return shares / np.maximum(shares.sum(axis=1, keepdims=True), 1)
 
 
-def _assign(source: PolicyHead, target: PolicyHead, rules: np.ndarray, sites: np.ndarray, actions: np.ndarray) -> None:
+def _assign(
+    source: HierarchicalHead, target: HierarchicalHead, rules: np.ndarray, sites: np.ndarray, actions: np.ndarray
+) -> None:
     """Copies the weights that do not depend on the table; those of rules, sites and actions become means."""
     old, new = source.table_weights, target.table_weights
     of_table = {id(variable) for variable in (*new.inputs, *new[1:])}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
 
 FORMAT_VERSION = 2
 """Version of stored controllers; it increases whenever the weights of a policy or the state of a learner change their
@@ -89,16 +90,21 @@ def _between(ends: tuple[float, float], done: float) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class PolicyConfig:
-    """Sizes and starting point of a policy.
+    """Kind, sizes and starting point of a policy.
 
     Attributes:
-      torso: hidden sizes of the policy and of the value network.
-      width: size of the embeddings of sites, and of the query that is compared with them.
-      mask_width: size of the learned summary of the legal actions that both networks read.
+      head: `hierarchical`: rule and location from one shared trunk; `four-networks`: the published actor and critic of
+        rules, and actor and critic of locations; `pointer`: scores of rewrites from the embeddings of the nodes that
+        they replace, in the real environment only, whose weights fit every graph. See `controller.policies.head`.
+      torso: hidden sizes of the policy and of the value network; with four networks of each of them.
+      width: size of the embeddings of sites, and of the query that is compared with them; of the pointer's embeddings
+        of rules and of the state.
+      mask_width: size of the learned summary of the legal actions that both networks of `hierarchical` read.
       noop_logit: initial logit of NO-OP; that of a rule is 0. NO-OP is rare at first, because an episode that it ends
         early does not show what longer plans are worth.
     """
 
+    head: Literal["hierarchical", "four-networks", "pointer"] = "hierarchical"
     torso: tuple[int, ...] = (128, 128)
     width: int = 32
     mask_width: int = 32

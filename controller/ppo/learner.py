@@ -35,6 +35,7 @@ class TrainablePolicy(Protocol):
 
     variables: tuple[tf.Variable, ...]
     trainable_variables: tuple[tf.Variable, ...]
+    has_location_critic: bool  # whether its distributions have values of locations
 
     def distribution_and_value(self, observation: Any) -> tuple[HierarchicalCategorical, tf.Tensor]:
         """Returns the masked distribution and the value [B] of a batch of observations."""
@@ -51,13 +52,37 @@ class Schedule(NamedTuple):
     seed: tf.Tensor
 
 
+class Choices(NamedTuple):
+    """The choices that n actions consist of, and what was expected before each.
+
+    A policy with one critic makes C = 1 choice, of the action. One that has a critic of locations too makes C = 2: of
+    the rule, expected to earn V(s), and of the location, expected to earn V(s, rule).
+
+    Attributes:
+      log_probs: float32 [n, C], log-probability of each choice.
+      values: float32 [n, C], in the learner's unit.
+    """
+
+    log_probs: tf.Tensor
+    values: tf.Tensor
+
+
 class Targets(NamedTuple):
-    """The data, [n] each, of the n steps that were taken in one rollout; `rows` are those of their observations."""
+    """The data of the n steps that were taken in one rollout.
+
+    Attributes:
+      rows: int32 [n], the rows of their observations.
+      actions: int32 [n].
+      acted: float32 [n], the log-probabilities of the actions when the policy acted.
+      choices: their choices before the update.
+      advantages: float32 [n, C], normalised.
+      returns: float32 [n], on which all critics are trained.
+    """
 
     rows: tf.Tensor
     actions: tf.Tensor
-    log_probs: tf.Tensor
-    values: tf.Tensor
+    acted: tf.Tensor
+    choices: Choices
     advantages: tf.Tensor
     returns: tf.Tensor
 
@@ -149,8 +174,10 @@ class PpoLearner:
     def _learn(self, played: Trajectory, schedule: Schedule) -> dict[str, tf.Tensor]:
         """Runs one whole update as one TensorFlow graph and returns its metrics."""
         self._learning_rate.assign(schedule.learning_rate)
-        targets = self._targets(played, schedule)
         observations = played.observations()
+        targets = self._targets(played, schedule)
+        if self._policy.has_location_critic:
+            targets = self._by_choice(observations, targets)
         order = tf.range(tf.shape(targets.rows)[0])
         parts = tf.minimum(self._config.minibatches, tf.size(order))  # no empty minibatch, however short the rollouts
         latest = {name: tf.constant(0.0) for name in STEP_METRICS}
@@ -167,7 +194,7 @@ class PpoLearner:
                     if passes == 0 and part == 0:
                         first_ratio_error = latest["ratio_error"]
                 passes += 1
-        residual = targets.returns - targets.values
+        residual = targets.returns - targets.choices.values[:, 0]
         explained = 1.0 - _variance(residual) / tf.maximum(_variance(targets.returns), 1e-12)
         return {
             **{name: latest[name] for name in STEP_METRICS if name != "ratio_error"},
@@ -180,7 +207,7 @@ class PpoLearner:
 
     @tf.autograph.experimental.do_not_convert  # only the loops of `_learn` need AutoGraph, which makes tracing slow
     def _targets(self, played: Trajectory, schedule: Schedule) -> Targets:
-        """Returns the data of the steps that were really taken, with normalised advantages."""
+        """Returns the data of the steps that were really taken, with one choice each."""
         config = self._config
         rewards = played.reward / self._scale_for(played, schedule.num_updates)
         advantages = generalised_advantages(
@@ -193,10 +220,33 @@ class PpoLearner:
         )
         values = played.value[:-1]
         rows = tf.reshape(tf.range(tf.size(played.alive)), tf.shape(played.alive))
-        fields = (rows, played.action, played.log_prob, values, advantages, advantages + values)
-        targets = Targets(*(tf.boolean_mask(field, played.alive) for field in fields))
-        centred = targets.advantages - tf.reduce_mean(targets.advantages)
-        return targets._replace(advantages=centred / (tf.math.sqrt(_variance(targets.advantages)) + SMALLEST_SPREAD))
+        fields = (rows, played.action, played.log_prob, values, advantages + values)
+        rows, actions, acted, values, returns = (tf.boolean_mask(field, played.alive) for field in fields)
+        choices = Choices(acted[:, tf.newaxis], values[:, tf.newaxis])
+        return Targets(rows, actions, acted, choices, _normalised_advantages(returns, choices), returns)
+
+    def _by_choice(self, observations: Any, targets: Targets) -> Targets:
+        """Returns the data with two choices each.
+
+        The return of a step is the same for both, because nothing happens between the rule and the location. So is the
+        policy, which has not changed since it acted.
+        """
+        size = tf.size(targets.rows)
+        parts = tf.minimum(self._config.minibatches, size)
+        log_probs = tf.TensorArray(tf.float32, parts, infer_shape=False, element_shape=[None, 2])
+        values = tf.TensorArray(tf.float32, parts, infer_shape=False, element_shape=[None, 2])
+        for part in tf.range(parts):
+            chosen = tf.range(part * size // parts, (part + 1) * size // parts)
+            found = self._choices(observations, tf.gather(targets.rows, chosen), tf.gather(targets.actions, chosen))
+            log_probs = log_probs.write(part, found.log_probs)
+            values = values.write(part, found.values)
+        choices = Choices(log_probs.concat(), values.concat())
+        return targets._replace(choices=choices, advantages=_normalised_advantages(targets.returns, choices))
+
+    @tf.autograph.experimental.do_not_convert
+    def _choices(self, observations: Any, rows: tf.Tensor, actions: tf.Tensor) -> Choices:
+        batch = tf.nest.map_structure(lambda field: tf.gather(field, rows), observations)
+        return _choices_of(*self._policy.distribution_and_value(batch), actions, self._policy.has_location_critic)
 
     def _scale_for(self, played: Trajectory, num_updates: tf.Tensor) -> tf.Tensor:
         """Updates and returns the divisor of rewards: the root mean square of all discounted returns so far."""
@@ -231,12 +281,14 @@ class PpoLearner:
 
     def _loss(self, batch: Any, targets: Targets, schedule: Schedule) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         config = self._config
-        distribution, values = self._policy.distribution_and_value(batch)
-        log_ratio = distribution.log_prob(targets.actions) - targets.log_probs
+        distribution, value = self._policy.distribution_and_value(batch)
+        now = _choices_of(distribution, value, targets.actions, self._policy.has_location_critic)
+        log_ratio = now.log_probs - targets.choices.log_probs
         ratio = tf.exp(tf.clip_by_value(log_ratio, -20.0, 20.0))  # e^20 is far beyond any clip, and finite
         clipped = tf.clip_by_value(ratio, 1.0 - config.clip, 1.0 + config.clip)
-        policy_loss = -tf.reduce_mean(tf.minimum(ratio * targets.advantages, clipped * targets.advantages))
-        value_loss = 0.5 * tf.reduce_mean(tf.square(values - targets.returns))
+        policy_loss = -_mean_of_sums(tf.minimum(ratio * targets.advantages, clipped * targets.advantages))
+        value_loss = 0.5 * _mean_of_sums(tf.square(now.values - targets.returns[:, tf.newaxis]))
+        acted_ratio = tf.exp(tf.clip_by_value(tf.reduce_sum(now.log_probs, axis=1) - targets.acted, -20.0, 20.0))
         rule_entropy, location_entropy = (tf.reduce_mean(entropy) for entropy in distribution.entropies())
         bonus = schedule.rule_entropy * rule_entropy + schedule.location_entropy * location_entropy
         metrics = {
@@ -244,9 +296,9 @@ class PpoLearner:
             "value_loss": value_loss,
             "rule_entropy": rule_entropy,
             "location_entropy": location_entropy,
-            "divergence": tf.reduce_mean(ratio - 1.0 - log_ratio),  # Schulman 2020: unbiased, never negative
+            "divergence": _mean_of_sums(ratio - 1.0 - log_ratio),  # Schulman 2020: unbiased, never negative
             "clipped": tf.reduce_mean(tf.cast(tf.abs(ratio - 1.0) > config.clip, tf.float32)),
-            "ratio_error": tf.reduce_max(tf.abs(ratio - 1.0)),
+            "ratio_error": tf.reduce_max(tf.abs(acted_ratio - 1.0)),
         }
         return policy_loss + config.value_weight * value_loss - bonus, metrics
 
@@ -270,7 +322,30 @@ def signature(played: Trajectory) -> Trajectory:
 
 
 def _take(targets: Targets, chosen: tf.Tensor) -> Targets:
-    return Targets(*(tf.gather(field, chosen) for field in targets))
+    taken: Targets = tf.nest.map_structure(lambda field: tf.gather(field, chosen), targets)
+    return taken
+
+
+def _choices_of(
+    distribution: HierarchicalCategorical, value: tf.Tensor, actions: tf.Tensor, by_choice: bool
+) -> Choices:
+    """Returns the choices of actions int32 [n]: two if `by_choice`, else one."""
+    if not by_choice:
+        return Choices(distribution.log_prob(actions)[:, tf.newaxis], value[:, tf.newaxis])
+    values = tf.stack([value, distribution.location_value(actions)], axis=1)
+    return Choices(tf.stack(distribution.log_probs(actions), axis=1), values)
+
+
+def _normalised_advantages(returns: tf.Tensor, choices: Choices) -> tf.Tensor:
+    """Returns by how much the returns [n] exceed what was expected, centred and scaled for each choice: [n, C]."""
+    advantages = returns[:, tf.newaxis] - choices.values
+    spread = tf.math.reduce_std(advantages, axis=0)
+    return (advantages - tf.reduce_mean(advantages, axis=0)) / (spread + SMALLEST_SPREAD)
+
+
+def _mean_of_sums(per_choice: tf.Tensor) -> tf.Tensor:
+    """Returns the mean over the steps of the sum over the choices: [n, C] -> []."""
+    return tf.reduce_mean(tf.reduce_sum(per_choice, axis=1))
 
 
 def _variance(values: tf.Tensor) -> tf.Tensor:

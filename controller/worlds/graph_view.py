@@ -20,6 +20,9 @@ class GraphObservation(NamedTuple):
       summary: float32 [S, G], the environment's globals.
       candidates: int32 [S, (candidates)], indices rule · P + location with P = `env.num_places`; the last is NO-OP,
         R · P.
+      rewritten: int32 [S, (pairs), 2], the nodes that each candidate rewrites, in ascending order: its position in the
+        row, and one of these nodes, numbered within the graph. NO-OP rewrites none, and everywhere-actions rewrite
+        those of all matches of their rule.
     """
 
     nodes: tf.RaggedTensor
@@ -27,6 +30,7 @@ class GraphObservation(NamedTuple):
     links: tf.RaggedTensor
     summary: tf.Tensor
     candidates: tf.RaggedTensor
+    rewritten: tf.RaggedTensor
 
     def graphs(self) -> gn_graphs.GraphsTuple:
         """Returns the graphs as `worldmodel.encoder.embedding.to_graphs_tuple` does: every edge in both directions."""
@@ -65,6 +69,7 @@ def observe(env: Any, observation: dict[str, Any]) -> GraphObservation:
         links=_one_row(graph.edge_links, tf.int32),
         summary=tf.constant(observation["globals"][np.newaxis], tf.float32),
         candidates=_one_row(candidates, tf.int32),
+        rewritten=_one_row(env.rewritten_nodes(), tf.int32),
     )
 
 
@@ -81,6 +86,7 @@ def no_graph(like: GraphObservation) -> GraphObservation:
         links=_one_row(np.zeros((0, 2)), tf.int32),
         summary=tf.zeros([1, like.summary.shape[-1]]),
         candidates=_one_row(np.zeros(0), tf.int32),
+        rewritten=_one_row(np.zeros((0, 2)), tf.int32),
     )
 
 

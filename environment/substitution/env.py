@@ -271,6 +271,24 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         pairs = np.stack([rules, np.full_like(rules, self.num_locations)], axis=1).astype(np.int32)
         return _in_order(np.concatenate([actions, pairs]))[0]
 
+    def rewritten_nodes(self) -> npt.NDArray[np.int32]:
+        """Returns the nodes that each of `legal_actions` rewrites, as pairs [n, 2] in ascending order.
+
+        A pair is the position of an action and the row of a node in the observed graph. An everywhere-action rewrites
+        the nodes of all matches of its rule. Nodes that are computed from weights alone are not observed.
+        """
+        pairs, rules = self.state.matched_nodes(), np.flatnonzero(self.state.everywhere_mask())
+        if not (self.everywhere and len(rules)):
+            return pairs
+        actions = self.state.legal_actions()
+        of_rules = np.unique(np.stack([actions[pairs[:, 0], 0], pairs[:, 1]], axis=1), axis=0)
+        of_rules = of_rules[np.isin(of_rules[:, 0], rules)]
+        of_rules[:, 0] = len(actions) + np.searchsorted(rules, of_rules[:, 0])
+        everywhere = np.stack([rules, np.full_like(rules, self.num_locations)], axis=1).astype(np.int32)
+        places = np.argsort(_in_order(np.concatenate([actions, everywhere]))[1])
+        both = np.concatenate([pairs, of_rules])
+        return _in_order(np.stack([places[both[:, 0]], both[:, 1]], axis=1).astype(np.int32))[0]
+
     def candidates(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.float64]]:
         """Returns (rule [C], location [C], cost_ms [C]): the predicted cost after each of `legal_actions`.
 

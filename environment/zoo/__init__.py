@@ -23,7 +23,8 @@
 
 The last two are no part of the papers' tables. `composed-0` and `composed-1` are random compositions of the blocks of
 SqueezeNet, Inception v3 and DALL·E mini, drawn from the seed in the name (`environment.zoo.composed`). No paper defines
-them, and tables leave them out by default.
+them, and tables leave them out by default. `generated-N` is another such composition for every seed N; `names` does not
+list them, because there are too many.
 
 Every network has a `-tiny` variant of the same structure for tests; all BERTs share one. `build` imports a family's
 module and builds a network only when it is called. A graph's weights depend on its name alone, so a name stands for the
@@ -35,13 +36,15 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
+import re
 from typing import Any
 
 import onnx
 
-__all__ = ["ZooError", "build", "names", "published_names"]
+__all__ = ["ZooError", "build", "contains", "names", "published_names"]
 
 TINY = "-tiny"
+_GENERATED = re.compile(r"generated-(0|[1-9][0-9]{0,8})")
 
 # A family is a module of this package with `NETWORKS`, the configuration of each of its names, and
 # `build(name, config)`.
@@ -72,8 +75,13 @@ class ZooError(KeyError):
 
 
 def names() -> list[str]:
-    """Returns all names that `build` accepts, each network followed by its tiny variant if it has one."""
+    """Returns the names of all networks but the generated ones, each followed by its tiny variant if it has one."""
     return [*(variant for name in _FAMILIES for variant in (name, name + TINY)), *_OTHER_SIZES]
+
+
+def contains(name: str) -> bool:
+    """Returns whether `build` accepts a name."""
+    return name in names() or _GENERATED.fullmatch(name) is not None
 
 
 def published_names() -> list[str]:
@@ -82,7 +90,9 @@ def published_names() -> list[str]:
 
 
 def family_of(name: str) -> str:
-    """Returns the family of networks, the module that builds it, of a name that `names` contains."""
+    """Returns the family of networks, the module that builds it, of a name that the zoo contains."""
+    if _GENERATED.fullmatch(name):
+        return "composed"
     return (_FAMILIES | _OTHER_SIZES)[name.removesuffix(TINY)]
 
 
@@ -95,15 +105,16 @@ def build(name: str, **changes: Any) -> onnx.ModelProto:
       ZooError: there is no network of this name; the message suggests the nearest one.
       TypeError: its configuration has no such field.
     """
-    if name not in names():
+    if not contains(name):
         raise ZooError(_unknown(name))
-    modules = _FAMILIES | _OTHER_SIZES
-    family = importlib.import_module(f"environment.zoo.{modules[name.removesuffix(TINY)]}")
-    model: onnx.ModelProto = family.build(name, dataclasses.replace(family.NETWORKS[name], **changes))
+    family = importlib.import_module(f"environment.zoo.{family_of(name)}")
+    seed = _GENERATED.fullmatch(name)
+    config = family.generated(int(seed[1])) if seed else family.NETWORKS[name]
+    model: onnx.ModelProto = family.build(name, dataclasses.replace(config, **changes))
     return model
 
 
 def _unknown(name: str) -> str:
     nearest = difflib.get_close_matches(name.lower(), names(), n=1, cutoff=0.4)
     hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
-    return f"no zoo graph is called {name!r}{hint} The zoo has: {', '.join(names())}."
+    return f"no zoo graph is called {name!r}{hint} The zoo has: {', '.join(names())}, and generated-0, generated-1, ..."

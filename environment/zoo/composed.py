@@ -1,10 +1,19 @@
 """Random compositions of the zoo's own blocks: graphs for which nobody has tuned a rule, a setting or a model.
 
-The body of `composed-N` is drawn from the seed N: at least one fire module (SqueezeNet), one inception block
-(Inception v3, kinds A, C and E) and one gated attention block (DALL·E mini), in random order and with random widths,
-and a max pool at a random place between two of them. A gated attention block reads the pixels of its image as tokens,
-as a vision transformer does, and writes them back. The stem and the classifier are those of the other convolutional
-networks.
+The body is drawn from a seed: at least one block of each kind, in random order and with random widths, and a max pool
+at a random place between two of them. A transformer block reads the pixels of its image as tokens, as a vision
+transformer does, and writes them back. The stem and the classifier are those of the other convolutional networks.
+
+| kind        | block                                           | `composed-N` | `generated-N` |
+|-------------|-------------------------------------------------|--------------|---------------|
+| `fire`      | fire module (SqueezeNet)                        | yes          | yes           |
+| `inception` | inception block A, C or E (Inception v3)        | yes          | yes           |
+| `gated`     | gated attention block (DALL·E mini)             | yes          | yes           |
+| `attention` | pre-norm transformer block (vision transformer) | no           | yes           |
+
+`composed-N` exists for N = 0 and 1 and has three blocks more than kinds. `generated-N` exists for every N: there the
+image, the stem, the number of blocks and the widths of all blocks are drawn too. Settings may be tuned on seeds 0 to
+11; tables report seeds 100 to 111.
 """
 
 from __future__ import annotations
@@ -19,12 +28,16 @@ from environment.zoo.dalle_mini import GatedAttentionLayers
 from environment.zoo.inception import Block, InceptionLayers
 from environment.zoo.layers import GraphWriter, SeededWeights
 from environment.zoo.squeezenet import Fire, FireLayers
+from environment.zoo.transformer_layers import TransformerLayers
 
-FIRE, INCEPTION, ATTENTION = "fire", "inception", "attention"
-KINDS = (FIRE, INCEPTION, ATTENTION)
+FIRE, INCEPTION, GATED, ATTENTION = "fire", "inception", "gated", "attention"
+KINDS = (FIRE, INCEPTION, GATED)
+ALL_KINDS = (*KINDS, ATTENTION)
 DIVISORS = {"A": 2, "C": 4, "E": 8}
 """Inception v3's channels are divided by these, so that all blocks are about as wide as a fire module."""
 MOST_HEADS = 8
+EPSILON = 1e-5
+"""Epsilon of every LayerNorm."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +46,7 @@ class ComposedConfig:
 
     Attributes:
       seed: the seed of the body.
+      kinds: the kinds of blocks.
       extra: number of blocks of random kinds, besides one of each kind.
       image_size: height and width of the input, in pixels; a multiple of 8.
       stem: channels of the first convolution.
@@ -41,6 +55,7 @@ class ComposedConfig:
     """
 
     seed: int
+    kinds: tuple[str, ...] = KINDS
     extra: int = 3
     image_size: int = 64
     stem: int = 64
@@ -56,11 +71,24 @@ NETWORKS = {f"composed-{seed}": ComposedConfig(seed) for seed in (0, 1)}
 NETWORKS |= {f"composed-{seed}-tiny": _tiny(seed) for seed in (0, 1)}
 
 
+def generated(seed: int) -> ComposedConfig:
+    """Returns the configuration of `generated-SEED`, whose sizes are drawn from the seed as well."""
+    draw = np.random.default_rng([seed, len(ALL_KINDS)])  # not the generator of the body
+    return ComposedConfig(
+        seed,
+        kinds=ALL_KINDS,
+        extra=int(draw.integers(4)),
+        image_size=int(draw.choice([32, 48, 64])),
+        stem=int(draw.choice([32, 48, 64])),
+        divisor=int(draw.choice([1, 2])),
+    )
+
+
 def build(name: str, config: ComposedConfig) -> onnx.ModelProto:
     """Builds the network: input `input` float32 [1, 3, size, size], output `output` float32 [1, classes]."""
     net = _Network(GraphWriter(name), SeededWeights(name))
     generator = np.random.default_rng(config.seed)
-    kinds = generator.permutation([*KINDS, *generator.choice(KINDS, config.extra)]).tolist()
+    kinds = generator.permutation([*config.kinds, *generator.choice(config.kinds, config.extra)]).tolist()
     pooled_before = int(generator.integers(1, len(kinds)))
     size = config.image_size // 4
     x = net.conv(net.image(config.image_size), "stem.conv", config.stem, kernel=3, stride=2, pad=1, bias=True)
@@ -90,18 +118,23 @@ class _Network(ConvLayers):
                 block = Block("A", block.width // 4)
             layers = InceptionLayers(self.writer, self.weights, DIVISORS[block.kind] * divisor)
             return layers.block(x, module, block)
-        return self.gated_attention(x, module, size)
+        return self.transformer(x, module, size, kind, generator)
 
-    def gated_attention(self, x: Features, module: str, size: int) -> Features:
-        """Writes a gated attention block over the pixels of an image, each of which is a token."""
+    def transformer(
+        self, x: Features, module: str, size: int, kind: str, generator: np.random.Generator
+    ) -> Features:
+        """Writes a transformer block over the pixels of an image, each of which is a token."""
         writer, scope, tokens = self.writer, self.scope(module), size * size
         heads = next(heads for heads in range(MOST_HEADS, 0, -1) if x.channels % heads == 0)
-        block = GatedAttentionLayers(
-            writer, self.weights, tokens, x.channels, heads, epsilon=1e-5, feed_forward=8 * x.channels // 3
-        )
         flat = writer.constant([1, x.channels, tokens], np.int64, scope)
         value = writer.node("Reshape", x.value, flat, scope=scope, allowzero=0)
-        value = block.block(writer.node("Transpose", value, scope=scope, perm=[0, 2, 1]), None, module)
+        value = writer.node("Transpose", value, scope=scope, perm=[0, 2, 1])
+        sizes = (writer, self.weights, tokens, x.channels, heads, EPSILON)
+        if kind == GATED:
+            value = GatedAttentionLayers(*sizes, feed_forward=8 * x.channels // 3).block(value, None, module)
+        else:
+            wide = int(generator.choice([2, 3, 4])) * x.channels
+            value = TransformerLayers(*sizes).pre_norm_block(value, module, wide)
         value = writer.node("Transpose", value, scope=scope, perm=[0, 2, 1])
         image = writer.constant([1, x.channels, size, size], np.int64, scope)
         return Features(writer.node("Reshape", value, image, scope=scope, allowzero=0), x.channels)

@@ -130,6 +130,18 @@ class TransformerLayers(Layers):
         x = self.linear(x, f"{module}.dense", fan_in, self.hidden)
         return self.writer.node("Add", x, skip, scope=self.scope(module))
 
+    def pre_norm_block(self, x: str, module: str, feed_forward: int) -> str:
+        """Writes a block: attention and feed-forward, each after a LayerNorm and added to the residual stream.
+
+        `feed_forward` is the width of the layer between. The names are those of the vision transformer.
+        """
+        attended = self.attention(self.layer_norm(x, f"{module}.layernorm_before"), f"{module}.attention.attention")
+        x = self.dense_residual(attended, x, f"{module}.attention.output", self.hidden)
+        wide = self.layer_norm(x, f"{module}.layernorm_after")
+        wide = self.linear(wide, f"{module}.intermediate.dense", self.hidden, feed_forward)
+        wide = self.gelu(wide, f"{module}.intermediate.intermediate_act_fn")
+        return self.dense_residual(wide, x, f"{module}.output", feed_forward)
+
     def first_token(self, x: str, module: str) -> str:
         """Writes the state of the first token: [1, hidden]."""
         scope = self.scope(module)

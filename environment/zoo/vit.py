@@ -56,7 +56,7 @@ def build(name: str, config: VitConfig) -> onnx.ModelProto:
     net = _Network(GraphWriter(name), SeededWeights(name), *sizes, config)
     x = net.embeddings(net.writer.input("input", [1, 3, config.image_size, config.image_size]))
     for layer in range(config.layers):
-        x = net.block(x, f"vit.encoder.layer.{layer}")
+        x = net.pre_norm_block(x, f"vit.encoder.layer.{layer}", config.feed_forward)
     x = net.first_token(net.layer_norm(x, "vit.layernorm"), "")
     net.writer.output("output", net.gemm(x, "classifier", config.hidden, config.classes), [1, config.classes])
     return net.writer.model()
@@ -95,15 +95,6 @@ class _Network(TransformerLayers):
         flat = writer.constant([1, self.hidden, self.config.patches], np.int64, scope)
         x = writer.node("Reshape", x, flat, scope=scope, allowzero=0)
         return writer.node("Transpose", x, scope=scope, perm=[0, 2, 1])
-
-    def block(self, x: str, module: str) -> str:
-        """Writes a block: attention and feed-forward, each after a LayerNorm and added to the residual stream."""
-        attended = self.attention(self.layer_norm(x, f"{module}.layernorm_before"), f"{module}.attention.attention")
-        x = self.dense_residual(attended, x, f"{module}.attention.output", self.hidden)
-        wide = self.layer_norm(x, f"{module}.layernorm_after")
-        wide = self.linear(wide, f"{module}.intermediate.dense", self.hidden, self.config.feed_forward)
-        wide = self.gelu(wide, f"{module}.intermediate.intermediate_act_fn")
-        return self.dense_residual(wide, x, f"{module}.output", self.config.feed_forward)
 
     def _table(self, name: str, rows: int) -> str:
         """Writes learned vectors [1, rows, hidden]."""

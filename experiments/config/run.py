@@ -348,6 +348,8 @@ class RunConfig:
         for name, options in self.options.items():
             require_options(name, options)
         _require_telescoping(self.environment.reward, self.ppo.telescoping)
+        if self.controller == "ppo" and self.uses_world_model:
+            _require_no_pointer(self.policy.head)
         _require_doubt(self.dream.pessimism, self.world_model.mdn_rnn.ensemble)
         _require("max_growth", self.max_growth, 1)
         _require("updates_per_checkpoint", self.updates_per_checkpoint, 1)
@@ -417,6 +419,15 @@ def _require_doubt(pessimism: float, members: int) -> None:
         raise ValueError(
             f"dream.pessimism is {pessimism:g}, but a world model of one member has no disagreement to lower rewards "
             "by; set world_model.mdn_rnn.ensemble=3 too (--ensemble 3), or leave pessimism at 0"
+        )
+
+
+def _require_no_pointer(head: str) -> None:
+    """Raises ValueError if a policy that is trained in a dream should read nodes."""
+    if head == "pointer":
+        raise ValueError(
+            "policy.head is 'pointer', which scores rewrites by the embeddings of the nodes that they replace, and a "
+            "dream has no nodes; set --world real too, or policy.head=hierarchical"
         )
 
 

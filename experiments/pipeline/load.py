@@ -61,7 +61,7 @@ def find_model(model: str) -> ModelSource:
       UserError: there is no such file, and `model` can only be meant as a name; the message suggests the nearest one.
     """
     path = Path(model)
-    if path.is_file() or model not in zoo.names():
+    if path.is_file() or not zoo.contains(model):
         _require_file_or_name(path, model)
         return ModelSource(path.stem, path)
     return ModelSource(model, None)

@@ -2,7 +2,8 @@
 
 On the graph that it was trained on, the controller plays as it is. On another graph, random play shows which rewrites
 there are. The world model adapts to the graph without learning from it (`worldmodel.from_episodes.adapt`), and the
-policy's weights are transferred to the actions of the other graph (`controller.policies.transfer`).
+policy's weights are transferred to the actions of the other graph (`controller.policies.transfer`). A policy with the
+head `pointer` plays on every graph as it is.
 """
 
 from __future__ import annotations
@@ -143,10 +144,12 @@ def prepare_trained(run: Run, loaded: Loaded, path: Path) -> Prepared:
     same_graph = trained.fingerprint["graph"] == loaded.fingerprint["graph"]
     start_tensorflow(run)
     if not trained.config.uses_world_model:
-        if not same_graph:
+        plays_anywhere = run.config.controller == "ppo" and run.config.policy.head == "pointer"
+        if not (same_graph or plays_anywhere):
             raise UserError(
                 f"The controller of {path} was trained in the real environment of another graph, and knows no other. "
-                "Name a run of --world dream, whose world model adapts to this graph."
+                "Name a run of --world dream, whose world model adapts to this graph, or of policy.head=pointer, which "
+                "plays on any graph."
             )
         controller = learner(run.config, loaded, run.seed(STAGE))
         controller.load(trained.checkpoint("controller"))

@@ -24,7 +24,7 @@ def chosen_graphs(named: Sequence[str]) -> list[str]:
       UserError: if a name is not in the zoo.
     """
     for name in named:
-        if name not in zoo.names():
+        if not zoo.contains(name):
             raise UserError(f"No zoo graph is called {name!r}. {nearest_match(name, zoo.names())}")
     return list(named) or zoo.published_names()
 

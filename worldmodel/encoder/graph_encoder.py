@@ -167,7 +167,10 @@ class GraphEncoder(snt.Module):
 
         The last one is the total time, if z holds it.
         """
-        pooled = pool_nodes(self.embedded(graph))
+        return self._pooled(graph, self.embedded(graph))
+
+    def _pooled(self, graph: gn_graphs.GraphsTuple, embedded: gn_graphs.GraphsTuple) -> tf.Tensor:
+        pooled = pool_nodes(embedded)
         if self._time_column is None:
             return pooled
         return tf.concat([pooled, log_total_time(graph.nodes, graph.n_node, self._time_column)], axis=-1)
@@ -180,7 +183,15 @@ class GraphEncoder(snt.Module):
         self._calibration.measure([self.pooled(batch) for batch in graphs])
 
     def __call__(self, graph: gn_graphs.GraphsTuple, is_training: bool = False) -> tf.Tensor:
-        features = self._calibration(self.pooled(graph), is_training=is_training)
+        return self.with_nodes(graph, is_training)[0]
+
+    def with_nodes(self, graph: gn_graphs.GraphsTuple, is_training: bool = False) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the raw embeddings [G, latent] of the graphs, and those [ΣN, hidden] of their nodes in order."""
+        embedded = self.embedded(graph)
+        return self._read_out(self._pooled(graph, embedded), is_training), embedded.nodes
+
+    def _read_out(self, pooled: tf.Tensor, is_training: bool) -> tf.Tensor:
+        features = self._calibration(pooled, is_training=is_training)
         if self._time_column is not None:
             return tf.concat([self._readout(features[:, :-1]), features[:, -1:]], axis=-1)
         raw = self._readout(features)

@@ -235,7 +235,7 @@ def chosen_models(options: argparse.Namespace) -> list[str]:
     files = [file for path in options.models for file in _files(path)]
     stems = [file.stem for file in files]
     for file in files:
-        if stems.count(file.stem) > 1 or file.stem in zoo.names():
+        if stems.count(file.stem) > 1 or zoo.contains(file.stem):
             raise UserError(f"Two models would be called {file.stem}. Give {file} another name.")
     return [str(file) for file in files]
 

@@ -17,6 +17,16 @@ py::tuple features(const State& state) {
                         to_array(std::move(arrays.links), {edges, 2}));
 }
 
+py::array_t<std::int32_t> matched_nodes(const State& state) {
+  std::vector<std::int32_t> pairs;
+  {
+    const py::gil_scoped_release release;
+    pairs = matched_rows(state);
+  }
+  const auto count = static_cast<py::ssize_t>(pairs.size() / 2);
+  return to_array(std::move(pairs), {count, 2});
+}
+
 py::array_t<float> candidate_features(const State& state, std::int64_t max_candidates, bool one_hot_rules, bool costs, bool everywhere) {
   constexpr std::int64_t kMost = 1 << 20;    // a state with more rewrites than that would not fit into memory either
   if (max_candidates < 1 || max_candidates > kMost) {
@@ -37,6 +47,7 @@ py::array_t<float> candidate_features(const State& state, std::int64_t max_candi
 void bind_features(py::module_& module) {
   py::class_<Session>(module.attr("State"))
       .def("features", [](const Session& session) { return features(session.state()); })
+      .def("matched_nodes", [](const Session& session) { return matched_nodes(session.state()); })
       .def("candidate_features", [](Session& session, std::int64_t max_candidates, bool one_hot_rules, bool costs, bool everywhere) {
              return candidate_features(costs ? session.priced() : session.state(), max_candidates, one_hot_rules, costs, everywhere);
            }, py::arg("max_candidates"), py::arg("one_hot_rules") = true, py::arg("costs") = false, py::arg("everywhere") = false);

@@ -94,6 +94,23 @@ Features graph_features(const State& state) {
   return features;
 }
 
+std::vector<std::int32_t> matched_rows(const State& state) {
+  const Graph& graph = state.graph();
+  const auto first_row = static_cast<std::int32_t>(graph.inputs().size());
+  std::int32_t runtime_nodes = 0;
+  const std::vector<std::int32_t> positions = runtime_positions(graph, runtime_nodes);
+  std::vector<std::int32_t> pairs, rows;
+  for (std::size_t k = 0; k < state.matches().size(); ++k) {
+    rows.clear();
+    for (const NodeId id : state.nodes(state.matches()[k])) {
+      if (!graph.node(id).weight_only) rows.push_back(first_row + positions[id]);
+    }
+    std::ranges::sort(rows);
+    for (const std::int32_t row : rows) pairs.insert(pairs.end(), {static_cast<std::int32_t>(k), row});
+  }
+  return pairs;
+}
+
 void put_candidate_features(const State& state, const CandidateColumns& columns, std::span<float> rows) {
   std::fill(rows.begin(), rows.end(), 0.0F);
   const Graph& graph = state.graph();

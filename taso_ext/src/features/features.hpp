@@ -24,6 +24,10 @@ struct Features {
 
 [[nodiscard]] Features graph_features(const State& state);
 
+// Returns the nodes that every rewrite replaces, as pairs [n, 2] in ascending order: the index of a rewrite among
+// state.matches(), and the row of one of its nodes in graph_features(). Weight-only nodes have no row and are left out.
+[[nodiscard]] std::vector<std::int32_t> matched_rows(const State& state);
+
 // The columns of a rewrite. First comes its rule: either a column for each rule and one for NO-OP, of which one is 1,
 // or the single column (rule + 1) / (rules + 1). If `everywhere` is true, a column follows that is 1 for a rule that is
 // carried out everywhere. Then come (location + 1) / locations, which distinguishes rewrites

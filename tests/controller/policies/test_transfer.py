@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from controller.interface import StoredControllerError
 from controller.policies.latent import LatentPolicy
 from controller.policies.transfer import warm_start
 from controller.ppo.config import PolicyConfig
@@ -77,3 +80,14 @@ def test_more_rules_and_sites_are_no_obstacle_and_nothing_of_the_source_changes(
     new = target.head.table_weights
     np.testing.assert_array_equal(new.rules.numpy()[:, [2, 4]], 0)  # rules 2 and 4 are new and start untrained
     np.testing.assert_array_equal(new.gates.numpy()[[2, 4]], 1)
+
+
+def test_four_networks_are_not_transferred() -> None:
+    config = dataclasses.replace(CONFIG, head="four-networks")
+    _, rules = np.unique(TABLE.rules, return_inverse=True)
+    source, target = (
+        LatentPolicy(rules, TABLE.sites, latent_size=LATENT, hidden_size=HIDDEN, config=config, seed=seed)
+        for seed in (1, 2)
+    )
+    with pytest.raises(StoredControllerError, match="plays only on the graph that it was trained on"):
+        warm_start(source, TABLE, target, TABLE)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from controller.evaluation import play_episode, replay_record
 from controller.ppo.config import PolicyConfig, PpoConfig
 from controller.ppo.controller import PpoController
 from controller.worlds.real import RealWorld
+from tests.controller.exhaustive import best_improvement
 from tests.controller.shared_product import READERS, shared_product
 from worldmodel.config import EncoderConfig
 
@@ -27,6 +29,8 @@ def test_ppo_learns_what_pays_only_everywhere() -> None:
     )
     assert max(each["first_ratio_error"] for each in metrics) < 1e-4
     record = play_episode(env, controller, seed=0, deterministic=True)
-    assert record.everywhere[0] == READERS and record.improvement > 0
+    optimum = best_improvement(shared_product(everywhere=False, max_steps=READERS))
+    assert record.everywhere[0] == READERS and record.improvement == pytest.approx(optimum, abs=1e-6)
+    assert optimum > 0
     replay_record(shared_product(everywhere=False), record)
     assert np.mean([each["return"] for each in metrics[-4:]]) > np.mean([each["return"] for each in metrics[:4]])

@@ -237,3 +237,20 @@ def test_state_step_rejects_what_is_out_of_range() -> None:
     for rule, location in ((-1, 0), (env.num_rules, 0), (0, -1), (0, 10**6), (10**6, 0)):
         with pytest.raises(ValueError, match=r"out of range|not legal"):
             state.step(rule, location)
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_rewritten_nodes_are_what_a_rewrite_takes_away(everywhere: bool) -> None:
+    """Their work is that of the candidate's row, which sums over the matched operators; NO-OP has none."""
+    env = GraphSubstitutionEnv("squeezenet1.1-tiny", everywhere=everywhere)
+    observation, _ = env.reset()
+    for _ in range(4):
+        pairs, legal, nodes = env.rewritten_nodes(), env.legal_actions(), observation["graph"].nodes
+        np.testing.assert_array_equal(pairs, np.unique(pairs, axis=0))
+        np.testing.assert_array_equal(np.unique(pairs[:, 0]), np.arange(len(legal)))
+        rows = env.state.candidate_features(len(legal), everywhere=everywhere)[1:]
+        order = np.argsort(legal[:, 1] != env.num_locations, kind="stable") if everywhere else np.arange(len(legal))
+        flops = np.expm1(20 * nodes[:, features.NODE_FEATURES.index("log_flops")].astype(np.float64))
+        found = np.bincount(pairs[:, 0], flops[pairs[:, 1]], len(legal))[order]
+        np.testing.assert_allclose(np.log1p(found) / 20, rows[:, -2], rtol=1e-4, atol=1e-5)
+        observation = env.step(legal[len(legal) // 2])[0]

@@ -23,6 +23,7 @@ def test_the_papers_preset_adds_nothing() -> None:
     assert dynamics.features == "state" and not dynamics.neighbours
     assert not dynamics.hold_changes and not model.encoder.total_time
     assert config.dream.legal_from == 0.5
+    assert config.policy.head == "four-networks" and config.policy.torso == (32, 32)
     assert not config.environment.everywhere and config.everywhere_probability is None
     for ppo in (config.ppo, config.ppo_real):
         assert ppo.learning_rate == ppo.last_learning_rate and not ppo.telescoping
@@ -87,6 +88,8 @@ def test_a_config_survives_its_plain_form() -> None:
         ("world_model.mdn_rnn_training.batch=0", "'batch' must be at least 1"),
         ("world_model.mdn_rnn_training.checkpoint_every=0", "'checkpoint_every' must be at least 1"),
         ("world_model.mdn_rnn_training.optimiser.learning_rate=-1.0", "'learning_rate' must be at least 0"),
+        ("policy.head=pointer", "a dream has no nodes; set --world real too, or policy.head=hierarchical"),
+        ("policy.head=tree", "hierarchical"),
         ("dream.pessimism=1", "world_model.mdn_rnn.ensemble=3 too"),
         ("dims=['batch']", "name=value"),
         ("dims=['batch=0']", "positive"),
