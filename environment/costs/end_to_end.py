@@ -1,14 +1,24 @@
-"""`endtoend:<device>`: the run time of whole graphs, measured in the runtime that they are made for."""
+"""`endtoend:<device>`: the run time of whole graphs, measured in the runtime that they are made for.
+
+`EndToEnd` times graphs and can record them in a database of prices; `RecordedEndToEnd` replays such a database.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from pathlib import Path
 
 import numpy as np
 
-from environment.costs.interface import MeasuredCost, Priced
+from environment.costs.interface import FROZEN, MeasuredCost, Noise, Priced
 from environment.costs.limits import NoisyClock, Recent
+from environment.costs.prices.database import PriceDatabase
+from environment.costs.prices.graph_prices import GraphPrice, GraphPrices, kept
+from environment.costs.prices.price_list import UnrecordedError
+from environment.costs.prices.settings import Setting, setting_of
+from environment.costs.resampling import Factors, Sum, drawn_price, named, single_spread
 from environment.costs.roofline import predicting_preset
 from environment.counting import count
 from environment.inputs import Feeds, input_specs, timing_feeds
@@ -34,11 +44,26 @@ class _Known:
 
     Attributes:
       start_ms: run time of one inference of the start graph; None before it was measured.
-      prices: prices by graph hash.
+      graphs: prices by graph hash.
     """
 
     start_ms: float | None = None
-    prices: Recent[Priced] = field(default_factory=lambda: Recent(_MOST_PRICES))
+    graphs: Recent[_Graph] = field(default_factory=lambda: Recent(_MOST_PRICES))
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """The price of a graph, and how single timings of it vary."""
+
+    price: Priced
+    noisy: Sum
+
+    @classmethod
+    def of(cls, state: State, unit_ms: float, found: GraphPrice) -> _Graph:
+        """Returns the price of a state's graph, given the unit: the time of the start graph."""
+        cost = MeasuredCost.timed(unit_ms * found.ratio, state.cost)
+        factors = Factors.of(found.timings, single_spread(found.spread, len(found.timings)))
+        return cls(Priced(cost, {state.hash: found.spread * cost.ms}), Sum([1.0], [factors]))
 
 
 class EndToEnd:
@@ -52,20 +77,34 @@ class EndToEnd:
     bytes and launches. It also predicts the costs of rewrites, so that a look-ahead or a search times nothing. Every
     graph is timed once; all environments that share this object share its prices, which stay in memory.
 
+    With `noise="resampled"` rewards are made of one of the graph's paired timings, which is drawn
+    (`environment.costs.resampling`). The start graph has no noise, since all others are ratios to it.
+
     If the clock is too noisy for the requested resolution, prices state the interval that was reached, and the first
     such price comes with a `NoisyClockWarning`.
     """
 
-    def __init__(self, device: str = "cpu", *, runtime: Runtime | None = None, effort: Effort = EFFORT) -> None:
+    def __init__(
+        self,
+        device: str = "cpu",
+        *,
+        runtime: Runtime | None = None,
+        effort: Effort = EFFORT,
+        noise: Noise = FROZEN,
+        database: Path | None = None,
+    ) -> None:
         """
         Args:
           device: one of `environment.runtimes.available_devices()`.
           runtime: runs the graphs there; None means ONNX Runtime with one thread and all its optimisations.
           effort: effort of one price: resolution, seconds, pairs, sessions.
+          noise: whether rewards are made of drawn costs.
+          database: file into which the timings are written, for `RecordedEndToEnd`; they are never read from it. None
+            records nothing.
         Raises:
           UnavailableError: the device is not here; the message lists the devices that are and how to install others.
         """
-        self.device, self.effort = device, effort
+        self.device, self.effort, self.noise, self._database = device, effort, noise, database
         self.runtime: Runtime = OnnxRuntime(device) if runtime is None else runtime
         self.native = CostModel.roofline(predicting_preset(device))
         self.clock = NoisyClock(self.name)
@@ -73,8 +112,15 @@ class EndToEnd:
 
     @property
     def name(self) -> str:
-        """`endtoend:<device>`."""
-        return f"endtoend:{self.device}"
+        """`endtoend:<device>`, with the noise unless it is frozen."""
+        return named(f"endtoend:{self.device}", self.noise)
+
+    @cached_property
+    def recorded(self) -> GraphPrices | None:
+        """Where timings are recorded, if they are; the first access opens the database."""
+        if self._database is None or not isinstance(self.runtime, OnnxRuntime):
+            return None
+        return PriceDatabase(self._database).setting(setting_of(self.runtime)).graphs
 
     def of(self, model: OnnxModel) -> EndToEndPrices:
         """See `Costs.of`. Models with the same start graph share their prices."""
@@ -91,7 +137,7 @@ class EndToEndPrices:
 
     def __init__(self, costs: EndToEnd, model: OnnxModel, known: _Known) -> None:
         """Use `EndToEnd.of` instead of this constructor."""
-        self._costs, self._model, self._known = costs, model, known
+        self._costs, self._model, self._known, self.noise = costs, model, known, costs.noise
 
     @property
     def native(self) -> CostModel:
@@ -99,19 +145,34 @@ class EndToEndPrices:
 
     def price(self, state: State) -> Priced:
         """See `ModelCosts.price`. The start graph's price has no noise, since all others are ratios to it."""
-        return self._known.prices.get(state.hash, partial(self._measured, state))
+        return self._graph(state).price
 
-    def _measured(self, state: State) -> Priced:
+    def draw(self, state: State, rng: np.random.Generator) -> Priced:
+        """See `DrawnCosts.draw`."""
+        graph = self._graph(state)
+        return drawn_price(graph.price.cost, graph.noisy, state.hash, rng)
+
+    def _graph(self, state: State) -> _Graph:
+        return self._known.graphs.get(state.hash, partial(self._found, state))
+
+    def _found(self, state: State) -> _Graph:
+        start_ms = self._start_ms()
+        found = self._measured(state, start_ms)
+        if self._costs.recorded is not None:
+            self._costs.recorded.put(self._model.graph.hash, state.hash, found)
+        return _Graph.of(state, start_ms, found)
+
+    def _measured(self, state: State, start_ms: float) -> GraphPrice:
         if state.hash == self._model.graph.hash:
-            return Priced(MeasuredCost.timed(self._start_ms(), state.cost))
+            return GraphPrice(start_ms, 1.0, 0.0)
         graph = Variant("rewritten", self._costs.runtime, self._model.export_checked(state.graph))
         timing = measure(self._start, [graph], self._costs.effort, feeds=self._feeds)
         count(end_to_end_timings=1)
         resolution = self._costs.effort.resolution
         if resolution is not None and timing.precision > resolution:
             self._costs.clock.warn(timing.ending)
-        cost = MeasuredCost.timed(self._start_ms() * timing.ratio.value, state.cost)
-        return Priced(cost, {state.hash: timing.ratio.half_width * cost.ms})
+        (candidate,) = timing.candidates
+        return GraphPrice(start_ms, timing.ratio.value, timing.ratio.half_width, kept(candidate.ratios))
 
     def _start_ms(self) -> float:
         if self._known.start_ms is None:
@@ -131,3 +192,87 @@ class EndToEndPrices:
     @cached_property
     def _feeds(self) -> Feeds:
         return timing_feeds(input_specs(self._start_model), np.random.default_rng(self._costs.effort.seed))
+
+
+class RecordedEndToEnd:
+    """A cost model like `EndToEnd` that reads all times from a database. It needs no device and opens no session.
+
+    A rewrite to a graph that was not timed ends the episode, because such a graph has no price.
+
+    Args:
+      database: a file with the prices of one setting, or of one that is this machine's.
+      noise: see `EndToEnd`.
+    Raises:
+      DatabaseError: the file is missing or cannot be used.
+      UnrecordedError: from pricing, if a graph was not timed.
+    """
+
+    def __init__(self, database: Path, noise: Noise = FROZEN) -> None:
+        self._database, self.noise = database, noise
+        with PriceDatabase(database, create=False) as prices:
+            self.setting: Setting = prices.only_setting()
+        self.native = CostModel.roofline(predicting_preset(self.setting.device))
+
+    @property
+    def name(self) -> str:
+        """The path of the file with its parameters."""
+        noise = "" if self.noise == FROZEN else f",noise={self.noise}"
+        return f"{self._database}:kind=endtoend{noise}"
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of the setting and of all graphs' times."""
+        said = hashlib.sha256(str(self.setting).encode())
+        for start, graph, price in self.graphs.items():
+            said.update(f"{start} {graph} {price}".encode())
+        return said.hexdigest()[:16]
+
+    @cached_property
+    def graphs(self) -> GraphPrices:
+        """The times of the setting; the first access opens the database."""
+        return PriceDatabase(self._database, create=False).setting(self.setting).graphs
+
+    def of(self, model: OnnxModel) -> RecordedGraphs:
+        """See `Costs.of`.
+
+        Raises:
+          UnrecordedError: the model was not timed.
+        """
+        return RecordedGraphs(self, model.graph.hash)
+
+
+class RecordedGraphs:
+    """The recorded end-to-end times of one model's graphs; see `RecordedEndToEnd.of`."""
+
+    is_free = True
+    sums_nodes = False
+    may_lack_prices = True
+
+    def __init__(self, costs: RecordedEndToEnd, start: str) -> None:
+        """Use `RecordedEndToEnd.of` instead of this constructor."""
+        self._costs, self._start, self.noise, self.native = costs, start, costs.noise, costs.native
+        self._unit_ms = self._recorded(start).start_ms
+        self._graphs: Recent[_Graph] = Recent(_MOST_PRICES)
+
+    def price(self, state: State) -> Priced:
+        """See `ModelCosts.price`."""
+        return self._graph(state).price
+
+    def draw(self, state: State, rng: np.random.Generator) -> Priced:
+        """See `DrawnCosts.draw`."""
+        graph = self._graph(state)
+        return drawn_price(graph.price.cost, graph.noisy, state.hash, rng)
+
+    def _graph(self, state: State) -> _Graph:
+        return self._graphs.get(state.hash, lambda: _Graph.of(state, self._unit_ms, self._recorded(state.hash)))
+
+    def _recorded(self, graph: str) -> GraphPrice:
+        found = self._costs.graphs.get(self._start, graph)
+        if found is not None:
+            return found
+        what = "the model" if graph == self._start else "a graph that rewriting has made"
+        raise UnrecordedError(
+            f"{self._costs.name} has no end-to-end time of {what}, and a replay measures nothing. Record it where the "
+            f"others were: run the same command with --costs endtoend:{self._costs.setting.device} there, and then "
+            f"`rlflow costs export`."
+        )

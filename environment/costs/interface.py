@@ -17,10 +17,18 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
 
 import taso_ext
 from taso_ext import OnnxModel, State
+
+Noise = Literal["frozen", "resampled"]
+FROZEN: Noise = "frozen"
+"""A graph costs the same whenever it is met."""
+RESAMPLED: Noise = "resampled"
+"""Rewards are made of costs that are drawn from recorded timings."""
 
 LEAST_PART = 1e-9
 """The least part of a start graph's cost that logarithms count; a graph that computes nothing costs 0."""
@@ -103,6 +111,10 @@ class ModelCosts(Protocol):
 
     A class declares `sums_nodes = True` if the cost of a graph is the sum of what `native` says of its nodes. A model
     that learns from observations can then rely on this sum, because nodes show their times.
+
+    A class declares `may_lack_prices = True` if `price` can fail with an `UnpricedError` for a state that the engine
+    has reached. The environment then asks for the price before it makes a rewrite, and leaves the rewrite alone if
+    there is none.
     """
 
     @property
@@ -125,6 +137,32 @@ class ModelCosts(Protocol):
           ModelError: the graph cannot be run; the message names the operator.
           taso_ext.UnpricedError: the cost cannot be determined.
         """
+
+
+@runtime_checkable
+class DrawnCosts(ModelCosts, Protocol):
+    """A cost model that can also draw what a clock might have shown (`environment.costs.resampling`)."""
+
+    @property
+    def noise(self) -> Noise:
+        """Whether rewards are made of drawn costs (`resampled`), or of the costs themselves (`frozen`)."""
+
+    def draw(self, state: State, rng: np.random.Generator) -> Priced:
+        """Returns a drawn cost of a state's graph, whose mean is the cost that `price` gives.
+
+        Args:
+          state: see `price`.
+          rng: the only source of chance.
+        Returns:
+          The drawn cost. Its `errors` are those of the draw: half the width of the 95 % interval of drawn costs.
+        Raises:
+          See `price`.
+        """
+
+
+def drawing(prices: ModelCosts) -> DrawnCosts | None:
+    """Returns a cost model as one that draws costs; None if its costs are frozen."""
+    return prices if isinstance(prices, DrawnCosts) and prices.noise == RESAMPLED else None
 
 
 @runtime_checkable

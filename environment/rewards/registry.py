@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from environment.parameters import parsed
 from environment.rewards import formulas
 from environment.rewards.interface import Reward, RewardFunction
 from taso_ext.errors import did_you_mean, one_paragraph
@@ -67,9 +68,9 @@ def find(reward: str | Reward | RewardFunction, **parameters: Parameter) -> Rewa
     if colon and not text:
         raise ValueError(f"nothing follows the colon of the reward {reward!r}: expected parameters, or a function")
     if name in _BUILT_IN:
-        return _made(name, _merged(_parsed(name, text), parameters, reward))
+        return _made(name, _merged(parsed(name, text, "reward"), parameters, reward))
     if name in _REGISTERED:
-        return _without({**_parsed(name, text), **parameters}, _REGISTERED[name], name)
+        return _without({**parsed(name, text, "reward"), **parameters}, _REGISTERED[name], name)
     if text and "=" not in text:
         return _without(parameters, _of_function(_imported(name, text), reward), reward)
     raise ValueError(_unknown(name))
@@ -113,20 +114,6 @@ def _made(name: str, given: Mapping[str, Any]) -> Reward:
     return (
         replace(made, name=f"{name}:{','.join(f'{key}={value}' for key, value in values.items())}") if values else made
     )
-
-
-def _parsed(name: str, text: str) -> dict[str, str]:
-    """Parses a text such as `alpha=0.7,beta=0.3`."""
-    found: dict[str, str] = {}
-    for part in text.split(",") if text else []:
-        key, equals, value = (each.strip() for each in part.partition("="))
-        if not equals or not key or not value or key in found:
-            raise ValueError(
-                f"the parameters of the reward {name!r} are written {name}:key=value,key=value, each key once; got "
-                f"'{text}'"
-            )
-        found[key] = value
-    return found
 
 
 def _merged(first: Mapping[str, Any], second: Mapping[str, Any], reward: str) -> dict[str, Any]:

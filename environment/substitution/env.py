@@ -20,7 +20,7 @@ from gymnasium import spaces
 
 from environment import rewards, zoo
 from environment.costs import registry as cost_models
-from environment.costs.interface import Cost, Costs, Priced, counted_ms
+from environment.costs.interface import Cost, Costs, Priced, counted_ms, drawing
 from environment.costs.limits import UnpricedWarning
 from environment.counting import count
 from environment.substitution import features
@@ -58,9 +58,17 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
       the reward needs it; otherwise the four costs, and the cost in `globals`, are those of the last measured graph.
       Analytic costs are always fresh. `best_cost_ms` counts fresh costs only;
     - `cost_noise`: half the width of the 95 % interval of `cost_ms`, as a fraction of it;
+    - `drawn_cost_ms`: the run time that rewards and `globals` are made of. It is `cost_ms`, unless the cost model has
+      `noise=resampled`;
     - `reward_noise`: half the width of the 95 % interval of the reward, in the reward's own unit (percent for all
       built-in rewards). Measurements that two graphs share hardly blur the difference between them. It is 0 for
       analytic costs, constant bonuses, illegal actions and `reset`.
+
+    Under a cost model with `noise=resampled` an agent sees what a clock might have shown. Rewards and `globals` are
+    made of drawn costs; all other costs, `best_cost_ms` too, are the frozen ones, by which results are judged. Within
+    an episode each graph has one draw, which depends on the seed of `reset` and on the step at which the graph is met
+    first. Rewards that are differences of costs therefore telescope in the drawn costs, exactly: their sum depends only
+    on the draws of the first and the last graph, and a loop of rewrites earns nothing.
 
     The costs of rewrites in `candidates()` and in searches are predictions of the engine's own model, `cost_model`;
     they can be compared only with `state.cost`.
@@ -120,7 +128,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         self.everywhere = everywhere
         self._clean, self._dims = clean, dict(dims or {})
         self._max_locations = max_locations or 0
-        self._has_warned = False
+        self._has_warned, self._noise_seed = False, 0
         self._load(graph)
         self.num_locations = self._start.num_locations
         self._begin()
@@ -133,6 +141,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         start = State(model.graph, self.rules, prices.native, self._max_locations)
         self._start_price = prices.price(start)  # may fail, and then nothing has changed
         self.model, self._prices, self._start = model, prices, start
+        self._drawing = drawing(prices)
 
     @property
     def num_places(self) -> int:
@@ -146,21 +155,40 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
 
     @property
     def log_cost_rewards(self) -> bool:
-        """Whether every reward is 100 · ln(cost before / after) of costs that are sums of all nodes' observed times."""
-        return self.reward.is_log_ratio and getattr(self._prices, "sums_nodes", False)
+        """Whether every reward is 100 · ln(cost before / after) of costs that are sums of all nodes' observed times.
+
+        Nodes show frozen times. So this does not hold for costs that are drawn.
+        """
+        return self.reward.is_log_ratio and self._drawing is None and getattr(self._prices, "sums_nodes", False)
+
+    @property
+    def draws_costs(self) -> bool:
+        """Whether rewards are made of drawn costs (`noise=resampled`)."""
+        return self._drawing is not None
 
     @property
     def initial_cost(self) -> Cost:
-        """Cost of the start graph."""
+        """Cost of the start graph; never a drawn one."""
         return self._start_price.cost
 
     def _begin(self, max_steps: int | None = None) -> None:
         self.state = self._start.copy()
-        self._price = self._last_measured = self._start_price
+        self._steps, self._limit = 0, self.max_steps if max_steps is None else max_steps
+        self._draws: dict[str, Priced] = {}
+        self._price = self._start_price
+        self._seen = self._seen_start = self._last_measured = self._as_seen(self._price)
         self._fresh = True
         self._rewrites: tuple[Rewrite, ...] = ()
         self._best_cost_ms = self.initial_cost.ms
-        self._steps, self._limit = 0, self.max_steps if max_steps is None else max_steps
+
+    def _as_seen(self, price: Priced) -> Priced:
+        """Returns the cost of which the rewards of the present state are made: its price, or the draw of its graph."""
+        if self._drawing is None:
+            return price
+        if self.state.hash not in self._draws:
+            rng = np.random.default_rng([self._noise_seed, self._steps])
+            self._draws[self.state.hash] = self._drawing.draw(self.state, rng)
+        return self._draws[self.state.hash]
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -180,6 +208,8 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         if "graph" in settings:
             self._max_locations = self.num_locations  # the spaces are fixed: matches beyond L are counted, not shown
             self._load(settings["graph"])
+        if self._drawing is not None:
+            self._noise_seed = int(self.np_random.integers(1 << 63))
         self._begin(settings.get("max_steps"))
         return self._observation(), self._info("") | {"rules_fingerprint": self.rules.fingerprint}
 
@@ -195,7 +225,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         if not (self.strict or self._is_legal(rule, location)):
             return self._refuse()
         try:
-            self._rewrites = self._carry_out(self.state, rule, location)
+            self._rewrites = self._advance(rule, location)
         except UnpricedError as error:
             if self.strict:
                 raise
@@ -210,6 +240,16 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         if not self._is_everywhere(location):
             return self.state.is_legal(rule, location)
         return 0 <= rule < self.num_rules and bool(self.state.everywhere_mask()[rule])
+
+    def _advance(self, rule: int, location: int) -> tuple[Rewrite, ...]:
+        """Moves on by an action and returns its single rewrites; UnpricedError leaves the state as it is."""
+        if not getattr(self._prices, "may_lack_prices", False):
+            return self._carry_out(self.state, rule, location)
+        reached = self.state.copy()
+        rewrites = self._carry_out(reached, rule, location)
+        self._prices.price(reached)
+        self.state = reached
+        return rewrites
 
     def _carry_out(self, state: State, rule: int, location: int) -> tuple[Rewrite, ...]:
         """Moves a state on by an action and returns its single rewrites; raises ValueError if it is not legal."""
@@ -243,22 +283,23 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         self._steps += 1
         truncated = not terminated and (stranded or self._steps >= self._limit)
         done = terminated or truncated
-        before, measures = self._price, self.reward.measures(self._steps, done)
+        before, measures = self._seen, self.reward.measures(self._steps, done)
         self._fresh = measures or self._prices.is_free
         if self._fresh:
             self._price = self._prices.price(self.state)
+            self._seen = self._as_seen(self._price)
             count(cost_evaluations=1)
             self._best_cost_ms = min(self._best_cost_ms, self._price.cost.ms)
         reward, noise = self._earned(before, rule_name, done)
         if measures:
-            self._last_measured = self._price
+            self._last_measured = self._seen
         return self._observation(), reward, terminated, truncated, self._info(rule_name, noise)
 
     def _earned(self, before: Priced, rule_name: str, done: bool) -> tuple[float, float]:
         """Returns the reward of this step and its noise."""
-        after, last = self._price, self._last_measured
-        transition = rewards.Transition(self.initial_cost, before.cost, after.cost, last.cost, self._steps, done)
-        prices = {"initial": self._start_price, "before": before, "after": after, "last_measured": last}
+        first, after, last = self._seen_start, self._seen, self._last_measured
+        transition = rewards.Transition(first.cost, before.cost, after.cost, last.cost, self._steps, done)
+        prices = {"initial": first, "before": before, "after": after, "last_measured": last}
         reward = self.reward.earned(transition, rule_name)
         return reward, rewards.reward_noise(self.reward, transition, prices, rule_name)
 
@@ -333,14 +374,14 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
 
     def _globals(self) -> list[float]:
         """Returns the columns that `environment.substitution.features` names."""
-        always = [self._log_ratio(self._price), self._steps / self._limit]
+        always = [self._log_ratio(self._seen), self._steps / self._limit]
         period = self.reward.period
         if not period:
             return always
         return [*always, self._steps % period / period, self._log_ratio(self._last_measured)]
 
     def _log_ratio(self, priced: Priced) -> float:
-        start_ms, ms = self.initial_cost.ms, priced.cost.ms
+        start_ms, ms = self._seen_start.cost.ms, priced.cost.ms
         return math.log(counted_ms(ms, start_ms) / start_ms) if start_ms > 0 else 0.0
 
     def _info(self, rule_name: str, reward_noise: float = 0.0) -> dict[str, Any]:
@@ -352,6 +393,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
             "kernel_launches": cost.kernel_launches,
             "cost_is_fresh": self._fresh,
             "cost_noise": self._price.noise,
+            "drawn_cost_ms": self._seen.cost.ms,
             "reward_noise": reward_noise,
             "rule_name": rule_name,
             "rewrites": self._rewrites,

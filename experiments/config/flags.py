@@ -114,7 +114,9 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
             "--costs",
             "costs",
             "cost model: auto (default): measured on the device; roofline:<device>, "
-            "measured:<device>, learned:<device>, endtoend:<device>, or a file of recorded prices (.sqlite)",
+            "measured:<device>, learned:<device>, endtoend:<device>, or a file of recorded prices (.sqlite); all but "
+            "roofline take :noise=resampled (rewards of costs drawn from recorded timings; frozen: default), a file "
+            "also :kind=endtoend (times of whole graphs)",
         ),
         Flag(
             "--device",

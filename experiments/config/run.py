@@ -290,8 +290,10 @@ class RunConfig:
         sums the prices of kernels, with the threads and level of `measure`; a kernel that was never timed has a
         predicted price. `auto` is `measured` on the device, or `endtoend` where kernels cannot be seen; for controllers
         that learn, which would time too many graphs there, `roofline:rtx2070`. The path of a database of such prices,
-        which ends in `.sqlite`, replays them and times no kernel. If the prices are of the device on which the result
-        is measured, the clock has the last word on which graph is exported.
+        which ends in `.sqlite`, replays them and times no kernel; with `:kind=endtoend` it replays whole graphs. With
+        `:noise=resampled` after any of these, rewards are made of costs that are drawn from recorded timings. If the
+        prices are of the device on which the result is measured, the clock has the last word on which graph is
+        exported.
       device: the device on which the result is measured end to end; `auto` is the fastest kind that works here.
       rules: path of a rule file; none: the built-in rules.
       opset: whether rewrites may raise the model's opset.

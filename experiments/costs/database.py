@@ -34,7 +34,7 @@ def show(options: argparse.Namespace) -> int:
         print(database.path)
         for setting in settings:
             prices = database.setting(setting)
-            print(f"  {setting}: {counted(len(prices), prices.num_operator_costs)}")
+            print(f"  {setting}: {contents(prices)}")
             for line in [*_slowest(prices, options.slowest), *(_in_order(prices, model) if model else ())]:
                 print(f"    {line}")
     return 0
@@ -78,7 +78,7 @@ def export(options: argparse.Namespace) -> int:
     with PriceDatabase(output, create=False) as written:
         for setting in written.settings():
             prices = written.setting(setting)
-            print(f"Wrote {counted(len(prices), prices.num_operator_costs)} of {setting} to {output}.")
+            print(f"Wrote {contents(prices)} of {setting} to {output}.")
     return 0
 
 
@@ -135,6 +135,13 @@ def require_other(file: Path, database: Path) -> None:
     """
     if file.exists() and database.exists() and file.samefile(database):
         raise UserError(f"{file} is the database itself. Name another file.")
+
+
+def contents(prices: PriceList) -> str:
+    """Returns what a setting has: kernels, operators in their surroundings and, if there are any, whole graphs."""
+    graphs = len(prices.graphs)
+    timed = f", {graphs:,} graph{'s' * (graphs != 1)} end to end" if graphs else ""
+    return counted(len(prices), prices.num_operator_costs) + timed
 
 
 def counted(prices: int, operators: int) -> str:

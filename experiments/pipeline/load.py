@@ -19,9 +19,10 @@ import onnx
 
 from environment import GraphSubstitutionEnv, zoo
 from environment.costs import registry as cost_models
-from environment.costs.end_to_end import EFFORT, EndToEnd
+from environment.costs.end_to_end import EFFORT, EndToEnd, RecordedEndToEnd
 from environment.costs.interface import Costs
 from environment.costs.measured.cost_model import Learned, Measured, Recorded, runtime_here
+from environment.costs.prices.database import default_database
 from environment.costs.prices.settings import setting_of
 from environment.counting import Counts, counting
 from environment.runtimes import OnnxRuntime
@@ -105,19 +106,19 @@ def find_costs(config: RunConfig) -> RunCosts:
     Raises:
       UserError: the cost model is unknown, or its device, threads or level differ from those of the final measurement.
     """
-    kind, _, device = config.costs.partition(":")
     try:
-        if config.measures_costs and device:
-            return _measuring(kind, device, config)
+        name = cost_models.parse(config.costs)
+        if config.measures_costs and name.place:
+            return _measuring(name, config)
         costs = cost_models.find(config.costs)
     except ValueError as error:  # an unknown cost model or device: the texts list what there is
         raise UserError(str(error)) from error
-    return _replayed(costs, config) if isinstance(costs, Recorded) else RunCosts(costs)
+    return _replayed(costs, config) if isinstance(costs, Recorded | RecordedEndToEnd) else RunCosts(costs)
 
 
-def _measuring(kind: str, device: str, config: RunConfig) -> RunCosts:
+def _measuring(name: cost_models.Name, config: RunConfig) -> RunCosts:
     """Returns a cost model that measures as the final measurement will: same device, threads and level."""
-    settings = config.measure
+    device, noise, settings = name.place, name.noise, config.measure
     runtime = OnnxRuntime(device, settings.num_threads, settings.level)
     if device != config.device:
         raise UserError(
@@ -125,17 +126,16 @@ def _measuring(kind: str, device: str, config: RunConfig) -> RunCosts:
             f"{device}, or choose other --costs."
         )
     costs: Costs
-    if kind == "measured":
-        costs = Measured(device, threads=settings.num_threads, level=settings.level, predict=settings.predict)
-    elif kind == "learned":
-        costs = Learned(device, threads=settings.num_threads, level=settings.level)
-    else:
+    if name.kind == "endtoend":
         effort = dataclasses.replace(EFFORT, resolution=settings.resolution or EFFORT.resolution)
-        costs = EndToEnd(device, runtime=runtime, effort=effort)
+        costs = EndToEnd(device, runtime=runtime, effort=effort, noise=noise, database=default_database())
+    else:
+        kernels = partial(Measured, predict=settings.predict) if name.kind == "measured" else Learned
+        costs = kernels(device, threads=settings.num_threads, level=settings.level, noise=noise)
     return RunCosts(costs, clock_chooses=True, prices=str(setting_of(runtime)))
 
 
-def _replayed(costs: Recorded, config: RunConfig) -> RunCosts:
+def _replayed(costs: Recorded | RecordedEndToEnd, config: RunConfig) -> RunCosts:
     """Returns a cost model of recorded prices.
 
     Prices of this machine are as good as new ones. Whether those of another machine are true cannot be checked here.

@@ -23,7 +23,8 @@ FALSE_ALARM = 0.01
 def recomputable(run: StoredRun) -> tuple[Recomputed, str, str]:
     """Returns how the costs of a run can be recomputed here, why not exactly, and the cost model that replays it."""
     config = run.config
-    kind, _, device = config.costs.partition(":")
+    name = cost_models.parse(config.costs)
+    kind, device = name.kind, name.place
     on_paper = f"roofline:{predicting_preset(config.device)}"
     if kind == "roofline" and (then := run.manifest.get("roofline", ROOFLINE_VERSION)) != ROOFLINE_VERSION:
         raise UserError(
@@ -61,10 +62,10 @@ def _works(device: str) -> bool:
 
 def device_of(costs: str, run: RunConfig) -> str:
     """Returns the device with which costs are loaded: nothing is run on it unless they are measured there."""
-    kind, _, device = costs.partition(":")
-    if kind in MEASURED_COSTS:
-        return device
-    return run.device if costs.endswith(cost_models.DATABASE) and _works(run.device) else "cpu"
+    name = cost_models.parse(costs)
+    if not name.is_file and name.kind in MEASURED_COSTS:
+        return name.place
+    return run.device if name.is_file and _works(run.device) else "cpu"
 
 
 def require_same_prices(run: StoredRun, loaded: Loaded) -> None:

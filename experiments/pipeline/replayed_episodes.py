@@ -135,8 +135,8 @@ class Replay:
         return None
 
     def _reward(self, claim: Claim, step: int, found: float) -> Difference | None:
-        """Compares a reward; rewards of measured costs are as unsure as these and are not compared."""
-        if self._tolerance.widened or not self._tolerance.compares:
+        """Compares a reward; rewards of measured or drawn costs are as unsure as these and are not compared."""
+        if self._tolerance.widened or not self._tolerance.compares or self._env.draws_costs:
             return None
         claimed = claim.record.rewards[step]
         if not abs(claimed - found) <= REWARD_RESOLUTION * max(1.0, abs(found)):

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from controller.evaluation import Evaluation
 from controller.records import EpisodeRecord, best_record
+from environment.costs.end_to_end import RecordedEndToEnd
 from environment.costs.measured.cost_model import Recorded
 from environment.costs.prices.settings import setting_of
 from environment.runtimes.onnx_runtime import require_working
@@ -159,7 +160,7 @@ class _Validation:
         self.recomputed, self.why, costs = recomputable(run)
         replaying = dataclasses.replace(run.config, costs=costs, device=device_of(costs, run.config))
         self.loaded: Loaded = run.load_with(replaying)
-        if self.recomputed == "exactly" and isinstance(self.loaded.env.costs, Recorded):
+        if self.recomputed == "exactly" and isinstance(self.loaded.env.costs, Recorded | RecordedEndToEnd):
             require_same_prices(run, self.loaded)
         self.result_json: dict[str, Any] = run.directory.stored("result.json", dict)
         self.log: dict[str, Any] = run.directory.stored("actions.json", dict)

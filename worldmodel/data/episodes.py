@@ -1,4 +1,13 @@
-"""Episodes of the real environment: how they are collected, and the buffer that keeps, splits, saves and loads them."""
+"""Episodes of the real environment: how they are collected, and the buffer that keeps, splits, saves and loads them.
+
+Costs may be noisy (`noise=resampled`, `environment.costs.resampling`). Then an episode holds two costs of each state:
+`cost_ms`, the frozen cost, by which figures and records judge, and `drawn_ms`, the cost that the agent saw. Everything
+that is learned is learned from what the agent saw: rewards, and the costs from which the encoder learns what z should
+hold (`seen_ms`). The node features are the prices as the environment knows them, frozen too. So is the sum of them that
+z holds (`EncoderConfig.holds_time`), since an agent observes these features. But a drawn reward is no difference of
+that sum. The environment says so (`log_cost_rewards` is false), and the world model then predicts rewards by the reward
+head alone, whose robust loss takes noisy rewards: it learns their median.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +37,7 @@ class Episode:
       actions: int32 [T, 2], the (rule, location) of each step; rule R is NO-OP.
       rewards: float32 [T], percent.
       hashes: [T + 1] graph hashes; the graphs are in the buffer's `graphs`.
-      cost_ms: float64 [T + 1], the cost of each state.
+      cost_ms: float64 [T + 1], the cost of each state, by which results are judged.
       legal_codes: int32 [sum of legal actions], packed pairs (see `actions.pack`) of all states, one after the other.
       legal_offsets: int64 [T + 2]; state t owns legal_codes[legal_offsets[t]:legal_offsets[t + 1]].
       terminated: whether the last step took NO-OP, or nothing was left to rewrite.
@@ -38,6 +47,7 @@ class Episode:
         are not places at all.
       everywhere: the location of everywhere-actions; None if the environment has none.
       rewrites: int32 [n, 3], the single rewrites (step, rule, location) of all steps that took everywhere-actions.
+      drawn_ms: float64 [T + 1], the cost of each state of which its rewards are made; None if this is `cost_ms`.
     """
 
     index: int
@@ -52,15 +62,17 @@ class Episode:
     num_locations: int = MAX_LOCATIONS
     everywhere: int | None = None
     rewrites: np.ndarray = field(default_factory=NO_REWRITES.copy)
+    drawn_ms: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        steps = len(self.actions)
-        lengths = (len(self.rewards), len(self.hashes) - 1, len(self.cost_ms) - 1, len(self.legal_offsets) - 2)
+        steps, costs = len(self.actions), {len(self.cost_ms) - 1, len(self.seen_ms) - 1}
+        lengths = (len(self.rewards), len(self.hashes) - 1, *costs, len(self.legal_offsets) - 2)
         if any(length != steps for length in lengths):
             raise ValueError(
                 f"episode {self.index} takes {steps} steps; its rewards, hashes, costs and legal sets are for {lengths}"
             )
-        for name, numbers in (("reward of step", self.rewards), ("cost of state", self.cost_ms)):
+        costs_ms = ("cost of state", self.cost_ms), ("drawn cost of state", self.seen_ms)
+        for name, numbers in (("reward of step", self.rewards), *costs_ms):
             if not np.isfinite(numbers).all():
                 place = int(np.argmin(np.isfinite(numbers)))
                 raise ValueError(
@@ -70,6 +82,11 @@ class Episode:
     @property
     def num_steps(self) -> int:
         return len(self.actions)
+
+    @property
+    def seen_ms(self) -> np.ndarray:
+        """The cost of each state as the agent saw it: float64 [T + 1]."""
+        return self.cost_ms if self.drawn_ms is None else self.drawn_ms
 
     def legal_actions(self, t: int) -> np.ndarray:
         """Returns the legal (rule, location) pairs of state `t`, without NO-OP: int32 [C, 2]."""
@@ -229,6 +246,8 @@ class EpisodeBuffer(Sequence[Episode]):
             name: np.concatenate([empty, *(getattr(e, name) for e in self)]) for name, empty in _FLAT_FIELDS.items()
         }
         scalars = {name: np.array([getattr(e, name) for e in self], kind) for name, kind in _SCALAR_FIELDS.items()}
+        if any(e.drawn_ms is not None for e in self):
+            flat["drawn_ms"] = np.concatenate([e.seen_ms for e in self])
         everywhere = [_NO_LOCATION if e.everywhere is None else e.everywhere for e in self]
         return {
             "format_version": np.array(FORMAT_VERSION),
@@ -302,6 +321,7 @@ def _split_episodes(arrays: Mapping[str, np.ndarray]) -> Iterator[Episode]:
             num_locations=int(locations[i]),
             everywhere=None if everywhere[i] == _NO_LOCATION else everywhere[i],
             rewrites=rewrites[rewrite : rewrite + num_rewrites[i]],
+            drawn_ms=arrays["drawn_ms"][state : state + steps + 1] if "drawn_ms" in arrays else None,
         )
         step, state, offset, code = step + steps, state + steps + 1, offset + steps + 2, code + int(offsets[-1])
         rewrite += num_rewrites[i]
@@ -310,8 +330,9 @@ def _split_episodes(arrays: Mapping[str, np.ndarray]) -> Iterator[Episode]:
 class RewriteEnv(Protocol):
     """The interface that collection needs of an environment; `environment.GraphSubstitutionEnv` fulfils it.
 
-    Observations are dicts with "graph" (nodes, edges, edge_links); `info` has "graph_hash" and "cost_ms", and after a
-    step by an everywhere-action "rewrites", its single rewrites (rule, location).
+    Observations are dicts with "graph" (nodes, edges, edge_links); `info` has "graph_hash" and "cost_ms", if rewards
+    are made of another cost also "drawn_cost_ms", and after a step by an everywhere-action "rewrites", its single
+    rewrites (rule, location).
     """
 
     @property
@@ -394,6 +415,7 @@ class _Recorder:
         rewards: list[float] = []
         hashes: list[str] = []
         costs: list[float] = []
+        drawn: list[float] = []
         legal: list[np.ndarray] = []
         rewrites: list[tuple[int, int, int]] = []
         everywhere = int(self.env.num_locations) if self.env.everywhere else None
@@ -401,6 +423,7 @@ class _Recorder:
         while True:
             hashes.append(self.info["graph_hash"])
             costs.append(self.info["cost_ms"])
+            drawn.append(self.info.get("drawn_cost_ms", costs[-1]))
             legal.append(np.sort(pack(self.env.legal_actions())))
             graphs.add(hashes[-1], self.observation["graph"])
             if terminated or truncated:
@@ -424,6 +447,7 @@ class _Recorder:
             num_locations=int(self.env.num_locations),
             everywhere=everywhere,
             rewrites=np.array(rewrites, np.int32).reshape(-1, 3),
+            drawn_ms=None if drawn == costs else np.array(drawn, np.float64),
         )
 
 

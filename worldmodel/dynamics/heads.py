@@ -187,7 +187,10 @@ def reward_head(config: MdnRnnConfig, sizes: ModelSizes) -> RewardHead | RewardN
 
 
 def smooth_absolute(errors: tf.Tensor) -> tf.Tensor:
-    """Returns the pseudo-Huber loss: |error|, but smooth around 0. Rewards are deterministic, so they can be exact."""
+    """Returns the pseudo-Huber loss: |error|, but smooth around 0.
+
+    Rewards of frozen costs are deterministic, so they can be exact. Of noisy ones it learns the median.
+    """
     return tf.sqrt(tf.square(errors) + REWARD_PRECISION**2) - REWARD_PRECISION
 
 

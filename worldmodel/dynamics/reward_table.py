@@ -23,7 +23,7 @@ def scaled_to_start(buffer: EpisodeBuffer) -> EpisodeBuffer:
 
     A rewrite saves much the same time wherever it is done, but not the same percentage.
     """
-    episodes = [replace(each, rewards=each.rewards * (each.cost_ms[:-1] / each.cost_ms[0])) for each in buffer]
+    episodes = [replace(each, rewards=each.rewards * (each.seen_ms[:-1] / each.seen_ms[0])) for each in buffer]
     return EpisodeBuffer(buffer.rule_names, buffer.graphs, episodes)
 
 

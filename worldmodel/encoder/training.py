@@ -31,7 +31,7 @@ class StateTargets(NamedTuple):
     """The targets of the heads for n states.
 
     Attributes:
-      log_cost: float32 [n], ln(cost / cost of the episode's first state).
+      log_cost: float32 [n], ln(cost / cost of the episode's first state), as the agent saw these costs.
       match_counts: float32 [n, R], ln(1 + number of legal locations) of every rule.
       rule_mask: float32 [n, R], 1 for rules with a legal location.
       action_mask: float32 [n, A], 1 for legal actions of the table.
@@ -110,7 +110,7 @@ class EncoderDataset:
             mask[known[known >= 0]] = 1.0
         return StateTargets(
             log_cost=np.array(
-                [np.log(counted_ms(e.cost_ms[t], e.cost_ms[0]) / e.cost_ms[0]) for e, t in states], np.float32
+                [np.log(counted_ms(e.seen_ms[t], e.seen_ms[0]) / e.seen_ms[0]) for e, t in states], np.float32
             ),
             match_counts=np.log1p(counts).astype(np.float32),
             rule_mask=(counts > 0).astype(np.float32),

@@ -16,7 +16,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from environment.costs.interface import Priced
+import numpy as np
+
+from environment.costs.interface import FROZEN, Noise, Priced
 from environment.costs.learned.adaptation import Predictions
 from environment.costs.limits import NoisyClock, Recent
 from environment.costs.measured.kernel_prices import KernelPrices, Predicts, price_key
@@ -25,7 +27,7 @@ from environment.costs.measured.ort_kernels import Placed, lower
 from environment.costs.prices.database import PriceDatabase, default_database
 from environment.costs.prices.price_list import PriceList
 from environment.costs.prices.settings import Setting, setting_of
-from environment.costs.prices.sqlite_file import DatabaseError
+from environment.costs.resampling import Sum, drawn_price, named
 from environment.costs.roofline import predicting_preset
 from environment.runtimes import OnnxRuntime, UnavailableError
 from environment.runtimes.onnx_runtime import require_kernels, require_working
@@ -64,7 +66,9 @@ class Measured:
       level: level of ONNX Runtime's optimisation, which makes the kernels.
       database: file of the prices; None means the user's own.
       predict: whether prices are predicted; if not, each kernel is timed when it is first met.
+      noise: whether rewards are made of costs that are drawn from recorded timings (`environment.costs.resampling`).
     Attributes:
+      kind: the kind in its name.
       times: whether kernels are timed on which a decision depends.
     Raises:
       UnavailableError: the device is not here or does not show its kernels; the message lists the devices that do and
@@ -72,7 +76,7 @@ class Measured:
       DatabaseError: from `of`, if the database cannot be used.
     """
 
-    times = True
+    kind, times = "measured", True
 
     def __init__(
         self,
@@ -82,17 +86,18 @@ class Measured:
         level: Level = "all",
         database: Path | None = None,
         predict: bool = True,
+        noise: Noise = FROZEN,
     ) -> None:
         require_kernels(device)
         self.runtime = OnnxRuntime(device, threads, level)
-        self._database, self._predict = database, predict
+        self._database, self._predict, self.noise = database, predict, noise
         self.clock = NoisyClock(self.name)
         self._models: Recent[MeasuredPrices] = Recent(_MOST_MODELS)
 
     @property
     def name(self) -> str:
-        """`measured:<device>`."""
-        return f"measured:{self.runtime.device}"
+        """`measured:<device>`, with the noise unless it is frozen."""
+        return named(f"{self.kind}:{self.runtime.device}", self.noise)
 
     @cached_property
     def prices(self) -> PriceList:
@@ -118,7 +123,9 @@ class Measured:
         self.__dict__.pop("predictions", None)  # what has been timed since improves the predictions too
 
     def _new(self, model: OnnxModel) -> MeasuredPrices:
-        return MeasuredPrices(model, self.runtime, self.prices, clock=self.clock, predictor=self.predictions)
+        return MeasuredPrices(
+            model, self.runtime, self.prices, clock=self.clock, predictor=self.predictions, noise=self.noise
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return _settings_alone(self.__dict__)
@@ -130,12 +137,7 @@ class Learned(Measured):
     On a machine that is new to it, it times at most `environment.costs.learned.adaptation.REFERENCES` kernels once.
     """
 
-    times = False
-
-    @property
-    def name(self) -> str:
-        """`learned:<device>`."""
-        return f"learned:{self.runtime.device}"
+    kind, times = "learned", False
 
 
 class Recorded:
@@ -148,28 +150,31 @@ class Recorded:
 
     Args:
       database: a file with the prices of one setting, or of one that is this machine's.
+      noise: see `Measured`.
     Raises:
       DatabaseError: the file is missing or cannot be used.
       UnrecordedError: from pricing, if a price is missing.
     """
 
-    def __init__(self, database: Path) -> None:
-        self._database = database
+    def __init__(self, database: Path, noise: Noise = FROZEN) -> None:
+        self._database, self.noise = database, noise
         with PriceDatabase(database, create=False) as prices:
-            self.setting = _only(prices)
+            self.setting = prices.only_setting()
         self._models: Recent[MeasuredPrices] = Recent(_MOST_MODELS)
 
     @property
     def name(self) -> str:
-        """The path of the file."""
-        return str(self._database)
+        """The path of the file, with the noise unless it is frozen."""
+        return named(str(self._database), self.noise)
 
     @cached_property
     def digest(self) -> str:
-        """Hash of the setting and its prices, whatever else is in the file."""
+        """Hash of the setting and its prices, and of single timings if costs are drawn from them."""
         said = hashlib.sha256(str(self.setting).encode())
         for signature, price in self.prices.items():
             said.update(f"{signature} {price}".encode())
+        if self.noise != FROZEN:
+            said.update(repr(self.prices.all_timings()).encode())
         return said.hexdigest()[:16]
 
     @cached_property
@@ -182,7 +187,7 @@ class Recorded:
         return self._models.get(model.graph.hash, partial(self._new, model))
 
     def _new(self, model: OnnxModel) -> MeasuredPrices:
-        return MeasuredPrices(model, runtime_here(self.setting), self.prices, replay=True)
+        return MeasuredPrices(model, runtime_here(self.setting), self.prices, replay=True, noise=self.noise)
 
     def __getstate__(self) -> dict[str, Any]:
         return _settings_alone(self.__dict__)
@@ -205,22 +210,6 @@ def runtime_here(setting: Setting) -> OnnxRuntime | None:
     return OnnxRuntime(setting.device, setting.threads, setting.level)
 
 
-def _only(prices: PriceDatabase) -> Setting:
-    settings = list(prices.settings())
-    chosen = settings if len(settings) == 1 else [each for each in settings if _is_of_this_cpu(each)]
-    if len(chosen) == 1:
-        return chosen[0]
-    listed = "; ".join(str(each) for each in settings) or "none"
-    raise DatabaseError(
-        f"{prices.path}: expected the prices of one setting, or of one of this machine, got {listed}. Take one out "
-        f"with `rlflow costs export`."
-    )
-
-
-def _is_of_this_cpu(setting: Setting) -> bool:
-    return setting.device == "cpu" and setting == setting_of(OnnxRuntime("cpu", setting.threads, setting.level))
-
-
 class MeasuredPrices:
     """The costs of one model's graphs: see `Measured.of`.
 
@@ -233,6 +222,7 @@ class MeasuredPrices:
       replay: whether nothing is measured, so that a kernel without a recorded price is an error.
       clock: the warning of imprecise prices.
       predictor: predicts prices; None: kernels are timed when they are first met, or are an error.
+      noise: see `Measured`.
     """
 
     is_free = True
@@ -247,11 +237,14 @@ class MeasuredPrices:
         replay: bool = False,
         clock: NoisyClock | None = None,
         predictor: Predicts | None = None,
+        noise: Noise = FROZEN,
     ) -> None:
+        self.noise = noise
         self._model, self._runtime, self._device = model, runtime, prices.setting.device
         self.kernels = KernelPrices(prices, None if replay else runtime, clock, predictor)
         self._operator_costs = OperatorCosts(model, runtime, self.kernels)
         self._priced: Recent[Priced] = Recent(_MOST_PRICES)
+        self._noisy: Recent[Sum] = Recent(_MOST_PRICES)
         # The engine holds the operator costs. They must not refer to this object, since the cycle would never be freed.
         predicted_by, known = predicting_preset(self._device), self._operator_costs.known()
         self._native = CostModel.learned(
@@ -270,6 +263,11 @@ class MeasuredPrices:
     def price(self, state: State) -> Priced:
         """See `ModelCosts.price`."""
         return self._priced.get(state.hash, lambda: Priced(state.cost, self._operator_costs.errors(state.graph)))
+
+    def draw(self, state: State, rng: np.random.Generator) -> Priced:
+        """See `DrawnCosts.draw`. All runs of one kernel take equally long in a draw."""
+        noisy = self._noisy.get(state.hash, lambda: self._operator_costs.noisy_sum(state.graph))
+        return drawn_price(self.price(state).cost, noisy, state.hash, rng)
 
     def full(self, graph: Graph) -> Totals:
         """Returns the cost of a graph by the full model, as ONNX Runtime runs it.

@@ -9,6 +9,7 @@ from environment.costs.limits import NoisyClock
 from environment.costs.measured.benchmark import time_kernel, time_reference_kernel
 from environment.costs.measured.kernel import Kernel
 from environment.costs.prices.price_list import Price, PriceList, UnrecordedError
+from environment.costs.resampling import Factors, single_spread
 from environment.runtimes import OnnxRuntime
 from taso_ext.errors import CrashError, UnpricedError
 
@@ -88,6 +89,12 @@ class KernelPrices:
             weights_mb, kernel = split_key(key)
             found = self.price(kernel, weights_mb)
         return found
+
+    def factors(self, key: str) -> Factors:
+        """Returns the distribution of a single timing of a kernel, given the signature of its price."""
+        price = self.of(key)
+        timings = self.prices.timings(key) if price.timings > 1 else ()
+        return Factors.of(timings, single_spread(price.spread, price.timings))
 
     def known(self, kernel: Kernel, weights_mb: int) -> Price | None:
         """Returns the recorded price of one run, or None."""

@@ -18,6 +18,7 @@ from environment.costs.measured.kernel_prices import KernelPrices, price_key
 from environment.costs.measured.operator_classes import OperatorClasses
 from environment.costs.measured.ort_kernels import lower
 from environment.costs.prices.price_list import OperatorCost, UnrecordedError
+from environment.costs.resampling import Factors, Sum
 from environment.costs.roofline import predicting_preset
 from environment.runtimes import OnnxRuntime
 from taso_ext import CostModel, Graph, OnnxModel, UnpricedError
@@ -54,6 +55,7 @@ class OperatorCosts:
         self._start = model.graph.cost(self._counts)
         self._classes = OperatorClasses(model.opset)
         self._expected: dict[int, OperatorCost] = {}
+        self._factors: dict[str, Factors] = {}
         self.lowerings = 0
 
     def known(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64]]:
@@ -124,6 +126,17 @@ class OperatorCosts:
         """
         # Sorted, so that sums over the errors are the same in every process.
         return {kernel: count * self._kernels.of(kernel).error_ms for kernel, count in sorted(self.bill(graph).items())}
+
+    def noisy_sum(self, graph: Graph) -> Sum:
+        """Returns the time of a graph, whose operators have prices, as a sum of kernels whose times vary."""
+        bill = sorted(self.bill(graph).items())
+        parts_ms = [count * self._kernels.of(kernel).ms for kernel, count in bill]
+        whole_ms = math.fsum(parts_ms)
+        for kernel, _ in bill:
+            if kernel not in self._factors:
+                self._factors[kernel] = self._kernels.factors(kernel)
+        shares = [part_ms / whole_ms if whole_ms else 0.0 for part_ms in parts_ms]
+        return Sum(shares, [self._factors[kernel] for kernel, _ in bill])
 
     def _names(self, graph: Graph) -> npt.NDArray[np.uint64]:
         return graph.neighbourhood_signatures(self._model.opset)

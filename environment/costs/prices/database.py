@@ -17,8 +17,9 @@ from pathlib import Path
 import platformdirs
 
 from environment.costs.prices.price_list import PriceList
-from environment.costs.prices.settings import Setting
+from environment.costs.prices.settings import Setting, setting_of
 from environment.costs.prices.sqlite_file import DatabaseError, PriceFile
+from environment.runtimes import OnnxRuntime
 
 
 def default_database(*, make_folder: bool = True) -> Path:
@@ -66,6 +67,22 @@ class PriceDatabase(PriceFile):
                 found = file.execute(query, values).fetchone()
         return PriceList(self, setting, found[0])
 
+    def only_setting(self) -> Setting:
+        """Returns the setting of the file, or that of this machine's CPU if there are several.
+
+        Raises:
+          DatabaseError: neither is there.
+        """
+        settings = list(self.settings())
+        chosen = settings if len(settings) == 1 else [each for each in settings if _is_of_this_cpu(each)]
+        if len(chosen) == 1:
+            return chosen[0]
+        listed = "; ".join(str(each) for each in settings) or "none"
+        raise DatabaseError(
+            f"{self.path}: expected the prices of one setting, or of one of this machine, got {listed}. Take one out "
+            f"with `rlflow costs export`."
+        )
+
     def copy_from(self, other: PriceDatabase, settings: Iterable[Setting] | None = None) -> int:
         """Adds the prices of another file that this file does not have yet, and returns their number.
 
@@ -74,6 +91,10 @@ class PriceDatabase(PriceFile):
         """
         chosen = other.settings() if settings is None else settings
         return sum(self.setting(each).add_from(other.setting(each)) for each in chosen)
+
+
+def _is_of_this_cpu(setting: Setting) -> bool:
+    return setting.device == "cpu" and setting == setting_of(OnnxRuntime("cpu", setting.threads, setting.level))
 
 
 _COLUMNS = "device, processor, runtime, version, threads, level"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from environment.costs.prices.graph_prices import GraphPrices
 from environment.costs.prices.settings import Setting
 from environment.costs.prices.sqlite_file import DatabaseError, PriceFile
 from environment.statistics.intervals import NORMAL_HALF_WIDTH
@@ -20,6 +21,10 @@ OPERATOR_COSTS = 2
 """Version of what decides an operator's cost: the neighbourhood signature (taso_ext/src/ir/neighbourhoods.cpp), how
 much of a graph is lowered with an operator (operator_costs.py), and which kernels then stand for it (ort_kernels.py).
 A database forgets the operator costs of older versions and keeps its prices."""
+
+
+KEPT_TIMINGS = 32
+"""Largest number of single timings that are kept of a kernel: the latest ones. Their mean is that of all timings."""
 
 
 class UnrecordedError(DatabaseError, UnpricedError):
@@ -125,14 +130,47 @@ class PriceList:
         return self._seen[signature]
 
     def put(self, signature: str, price: Price) -> Price:
-        """Keeps a price, or its mean with the price that exists already; returns the kept price."""
+        """Keeps a price, or its mean with the price that exists already; returns the kept price.
+
+        A price of one timing is kept as a single timing too (`timings`).
+        """
         with self._file.transaction() as file:
             known = self._read(file, signature)
             kept = price if known is None else mean_price(known, price)
             values = (self._number, signature, kept.ms, kept.spread, kept.timings, time.time())
             file.execute(f"{_INSERT} on conflict {_REPLACE}", values)
+            if price.timings == 1:
+                self._keep_timings(file, [(signature, kept.timings, price.ms)])
         self._seen[signature] = kept
         return kept
+
+    def timings(self, signature: str) -> tuple[float, ...]:
+        """Returns the kept single timings of a kernel in ms, as they are now, the earliest first.
+
+        Timings of versions that kept only the mean of several are not there.
+        """
+        query = f"select timing.ms from {_TIMINGS} where setting = ? and signature = ? order by number"
+        with self._file.statements() as file:
+            rows = file.execute(query, (self._number, signature)).fetchall()
+        return tuple(ms for (ms,) in rows)
+
+    def all_timings(self) -> list[tuple[str, int, float]]:
+        """Returns (signature, number, ms) of all kept single timings, in order; see `timings`."""
+        query = f"select signature, number, timing.ms from {_TIMINGS} where setting = ? order by signature, number"
+        with self._file.statements() as file:
+            return file.execute(query, (self._number,)).fetchall()
+
+    def _keep_timings(self, file: sqlite3.Connection, timings: Sequence[tuple[str, int, float]]) -> None:
+        """Keeps single timings, each given as (signature, number, ms), and drops those that are too many."""
+        for signature, number, ms in timings:
+            (price,) = file.execute(_PRICE_ID, (self._number, signature)).fetchone()
+            file.execute("insert or replace into timing values (?, ?, ?)", (price, number, ms))
+            file.execute("delete from timing where price = ? and number <= ?", (price, number - KEPT_TIMINGS))
+
+    @cached_property
+    def graphs(self) -> GraphPrices:
+        """The prices of whole graphs, which were timed end to end."""
+        return GraphPrices(self._file, self._number)
 
     def _read(self, file: sqlite3.Connection, signature: str) -> Price | None:
         query = "select ms, spread, timings from price where setting = ? and signature = ? and ms is not null"
@@ -153,9 +191,13 @@ class PriceList:
             (self._number, signature, price.ms * factor, price.spread, price.timings, now)
             for signature, price in other.items()
         ]
+        timings = [(signature, number, ms * factor) for signature, number, ms in other.all_timings()]
         with self._file.transaction() as file:
+            known = {signature for (signature,) in file.execute(_PRICED, (self._number,))}
             file.executemany(f"{_INSERT} on conflict {_REPLACE} where price.ms is null", rows)
+            self._keep_timings(file, [each for each in timings if each[0] not in known])
         self.put_operator_costs(operators)
+        self.graphs.add_from(other.graphs)
         return len(self) - before
 
     @property
@@ -212,8 +254,7 @@ class PriceList:
         unpriced = [(self._number, kernel, None, None, 0, time.time()) for kernel in found.kernels]
         file.executemany(f"{_INSERT} on conflict do nothing", unpriced)
         parts = [(added.lastrowid, self._number, kernel, count) for kernel, count in found.kernels.items()]
-        price = "(select id from price where setting = ? and signature = ?)"
-        file.executemany(f"insert into part (appraisal, price, count) values (?, {price}, ?)", parts)
+        file.executemany(f"insert into part (appraisal, price, count) values (?, ({_PRICE_ID}), ?)", parts)
         return found
 
     def _read_operator_costs(
@@ -235,6 +276,9 @@ class PriceList:
         return {name: OperatorCost(kernels[name], size) for name, size in nbytes.items()}
 
 
+_TIMINGS = "timing join price on price.id = timing.price"
+_PRICE_ID = "select id from price where setting = ? and signature = ?"
+_PRICED = "select signature from price where setting = ? and ms is not null"
 _NO_KERNEL = "an operator runs a kernel that is not there"
 _INSERT = "insert into price (setting, signature, ms, spread, timings, recorded) values (?, ?, ?, ?, ?, ?)"
 _REPLACE = """(setting, signature) do update set

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-VERSION = 4
+VERSION = 5
 """Version of the tables below; the file keeps it as `user_version`."""
 
 _PRICE = """(
@@ -28,6 +28,26 @@ _PRICE = """(
   recorded real not null,
   unique (setting, signature)
 );"""
+_TIMINGS = """
+create table timing (
+  price integer not null references price(id),
+  number integer not null check (number > 0),
+  ms real not null check (ms >= 0),
+  primary key (price, number)
+) without rowid;
+create table graph (
+  id integer primary key,
+  setting integer not null references setting(id),
+  start text not null,
+  hash text not null,
+  start_ms real not null check (start_ms >= 0),
+  ratio real not null check (ratio >= 0),
+  spread real not null check (spread >= 0),
+  timings blob not null,
+  recorded real not null,
+  unique (setting, start, hash)
+);
+"""
 _TABLES = f"""
 create table setting (
   id integer primary key,
@@ -51,17 +71,24 @@ create table part (
   count integer not null check (count > 0),
   primary key (appraisal, price)
 ) without rowid;
-"""
+{_TIMINGS}"""
 """An `appraisal` is the cost of an operator with a neighbourhood signature (`surroundings`): its `part`s say how many
 of which kernels it runs. A `price` without `ms` is of a kernel that an operator runs and that was never timed.
-`yardstick_ms` is the time of the reference kernel. The names are those of existing files."""
+`yardstick_ms` is the time of the reference kernel. A `timing` is one of the latest timings of a kernel, of which its
+price is the mean; `number` counts all of them. A `graph` is a whole graph that was timed end to end, in turn with the
+graph `start` from which rewriting made it; its `timings` are ratios of single pairs. The names are those of existing
+files."""
 
+_FROM_4 = f"""{_TIMINGS}
+insert into timing select id, 1, ms from price where timings = 1;
+"""
+"""Version 4 kept of several timings only the mean."""
 _FROM_3 = f"""
 create table price_4 {_PRICE}
 insert into price_4 select id, setting, signature, ms, spread, timings, recorded from price;
 drop table price;
 alter table price_4 rename to price;
-"""
+{_FROM_4}"""
 """In version 3 every kernel had a price. SQLite changes the conditions of a table only by making it anew."""
 _FROM_2 = f"""
 alter table price rename column samples to timings;
@@ -69,7 +96,7 @@ update price set timings = 1;
 {_FROM_3}"""
 """Version 2 counted samples instead of timings. Version 1 is not read: its kernels were timed in another way."""
 
-_SCRIPTS: Mapping[int, str] = {0: _TABLES, 2: _FROM_2, 3: _FROM_3}
+_SCRIPTS: Mapping[int, str] = {0: _TABLES, 2: _FROM_2, 3: _FROM_3, 4: _FROM_4}
 
 READ = " and ".join(f"version {version}" for version in [*_SCRIPTS, VERSION] if version)
 """The versions that can be read, in words."""

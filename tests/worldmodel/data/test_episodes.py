@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,6 +57,53 @@ def test_an_episode_depends_on_its_seed_and_index_only() -> None:
 def test_saving_loses_nothing(episodes: EpisodeBuffer, tmp_path: Path) -> None:
     episodes.save(tmp_path / "episodes.npz")
     assert_equal_buffers(EpisodeBuffer.load(tmp_path / "episodes.npz"), episodes)
+
+
+class NoisyToyEnv(ToyEnv):
+    """A world whose rewards are differences of drawn costs."""
+
+    def reset(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        self.noise = np.random.default_rng(options.get("seed"))
+        observation, info = super().reset(**options)
+        self.drawn_ms = info["cost_ms"] * math.exp(self.noise.normal(0, 0.05))
+        return observation, {**info, "drawn_cost_ms": self.drawn_ms}
+
+    def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        before_ms, (observation, _, terminated, truncated, info) = self.drawn_ms, super().step(action)
+        self.drawn_ms = info["cost_ms"] * math.exp(self.noise.normal(0, 0.05))
+        reward = 100 * math.log(before_ms / self.drawn_ms)
+        return observation, reward, terminated, truncated, {**info, "drawn_cost_ms": self.drawn_ms}
+
+
+def noisy(count: int) -> EpisodeBuffer:
+    return collect(NoisyToyEnv(8, max_steps=12), uniform_policy(0.02), count, 1)
+
+
+def test_drawn_costs_are_kept_beside_those_that_judge(tmp_path: Path) -> None:
+    """Rewards telescope in the drawn costs; episodes without noise are stored as before."""
+    buffer, exact = noisy(5), fresh(5)
+    for episode, same in zip(buffer, exact, strict=True):
+        np.testing.assert_array_equal(episode.cost_ms, same.cost_ms)
+        assert same.drawn_ms is None and same.seen_ms is same.cost_ms
+        assert episode.seen_ms is episode.drawn_ms and (episode.drawn_ms != episode.cost_ms).all()
+        total = 100.0 * np.log(episode.drawn_ms[0] / episode.drawn_ms[-1])
+        assert episode.rewards.sum() == pytest.approx(total, abs=1e-3)
+    buffer.save(tmp_path / "noisy.npz")
+    assert_equal_buffers(EpisodeBuffer.load(tmp_path / "noisy.npz"), buffer)
+    assert "drawn_ms" in buffer.to_arrays() and "drawn_ms" not in exact.to_arrays()
+    buffer.extend(exact)
+    (tmp_path / "noisy.npz").unlink()
+    buffer.save(tmp_path / "noisy.npz")
+    loaded = EpisodeBuffer.load(tmp_path / "noisy.npz")
+    np.testing.assert_array_equal(loaded[-1].seen_ms, exact[-1].cost_ms)
+
+
+def test_drawn_costs_are_checked_like_others() -> None:
+    episode = noisy(1)[0]
+    with pytest.raises(ValueError, match="costs and legal sets are for"):
+        replace(episode, drawn_ms=episode.drawn_ms[:-1])
+    with pytest.raises(ValueError, match="the drawn cost of state 0 is nan"):
+        replace(episode, drawn_ms=np.full_like(episode.cost_ms, np.nan))
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
