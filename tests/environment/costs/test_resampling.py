@@ -23,7 +23,7 @@ from environment.costs.prices.database import PriceDatabase
 from environment.costs.prices.graph_prices import GraphPrice
 from environment.costs.prices.price_list import Price
 from environment.costs.prices.settings import Setting
-from environment.costs.resampling import Factors, Sum, single_spread
+from environment.costs.resampling import NOISES, Factors, Sum, single_spread
 from environment.policies.random import RandomAgent
 from taso_ext import OnnxModel, State
 from tests.environment.costs.fake_kernels import price_without_a_clock
@@ -40,15 +40,19 @@ def model() -> OnnxModel:
 
 
 def played(env: GraphSubstitutionEnv, seed: int, agent_seed: int = 0) -> list[dict[str, Any]]:
-    """Returns `info` of an episode of random rewrites, with the reward and the globals."""
+    """Returns `info` of an episode of random rewrites, with the reward, the globals and the features of nodes."""
     agent = RandomAgent(agent_seed, noop_probability=0.0)
     observation, info = env.reset(seed=seed)
-    infos, over = [{**info, "reward": 0.0, "globals": observation["globals"].tolist()}], False
+    infos, over = [{**info, "reward": 0.0, **seen(observation)}], False
     while not over:
         observation, reward, terminated, truncated, info = env.step(agent(observation))
-        infos.append({**info, "reward": float(reward), "globals": observation["globals"].tolist()})
+        infos.append({**info, "reward": float(reward), **seen(observation)})
         over = terminated or truncated
     return infos
+
+
+def seen(observation: dict[str, Any]) -> dict[str, Any]:
+    return {"globals": observation["globals"].tolist(), "nodes": observation["graph"].nodes.tobytes()}
 
 
 def column(infos: list[dict[str, Any]], name: str) -> list[Any]:
@@ -128,9 +132,9 @@ def test_equal_seeds_have_equal_rewards_and_others_differ(model: OnnxModel, reco
 
 
 def test_results_are_judged_by_frozen_costs(model: OnnxModel, recorded: Path) -> None:
-    """The agent sees the drawn ones: in rewards and in the globals."""
-    noisy, frozen = (played(replaying(model, recorded, noise), 3) for noise in ("resampled", "frozen"))
-    for name in ("cost_ms", "best_cost_ms", "cost_noise", "graph_hash", "flops", "kernel_launches"):
+    """The agent sees the drawn ones in rewards and in the globals. Nodes show the prices as they are known."""
+    noisy, frozen = (played(replaying(model, recorded, noise), 3) for noise in NOISES[::-1])
+    for name in ("cost_ms", "best_cost_ms", "cost_noise", "graph_hash", "flops", "kernel_launches", "nodes"):
         assert column(noisy, name) == column(frozen, name)
     drawn = column(noisy, "drawn_cost_ms")
     expected = [100 * math.log(before / after) for before, after in itertools.pairwise(drawn)]

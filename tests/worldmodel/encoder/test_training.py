@@ -30,6 +30,14 @@ def test_targets_say_what_the_states_are(episodes: EpisodeBuffer) -> None:
     np.testing.assert_array_equal(targets.action_mask[0] > 0, table.mask(episode.legal_actions(t))[:-1])
 
 
+def test_the_cost_that_is_learned_is_the_one_that_the_agent_saw(episodes: EpisodeBuffer) -> None:
+    noise = np.exp(np.random.default_rng(0).normal(0, 0.1, len(episodes[3].cost_ms)))
+    episode, t = dataclasses.replace(episodes[3], drawn_ms=episodes[3].cost_ms * noise), 2
+    targets = EncoderDataset(episodes, episodes.action_table()).targets([(episode, t)])
+    assert targets.log_cost[0] == pytest.approx(np.log(episode.drawn_ms[t] / episode.drawn_ms[0]), abs=1e-6)
+    assert abs(targets.log_cost[0] - np.log(episode.cost_ms[t] / episode.cost_ms[0])) > 0.01
+
+
 def test_noop_is_no_example_of_a_rewrite() -> None:
     buffer = collect(ToyEnv(4), uniform_policy(1.0), 3, seed=0)
     with pytest.raises(ValueError, match="no rewrite"):
