@@ -44,11 +44,11 @@ class _Known:
 
     Attributes:
       start_ms: run time of one inference of the start graph; None before it was measured.
-      graphs: prices by graph hash.
+      prices: prices by graph hash.
     """
 
     start_ms: float | None = None
-    graphs: Recent[_Graph] = field(default_factory=lambda: Recent(_MOST_PRICES))
+    prices: Recent[_Graph] = field(default_factory=lambda: Recent(_MOST_PRICES))
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class EndToEndPrices:
         return drawn_price(graph.price.cost, graph.noisy, state.hash, rng)
 
     def _graph(self, state: State) -> _Graph:
-        return self._known.graphs.get(state.hash, partial(self._found, state))
+        return self._known.prices.get(state.hash, partial(self._found, state))
 
     def _found(self, state: State) -> _Graph:
         start_ms = self._start_ms()

@@ -351,13 +351,24 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         Raises:
           ValueError: an action is not legal; the message names the first.
         """
+        return self._replayed(actions).graph
+
+    def known_price(self, actions: Sequence[Sequence[int]] = ()) -> Priced | None:
+        """Returns the frozen price of the graph to which actions lead; None if it would have to be measured.
+
+        Raises:
+          ValueError: see `replay`.
+        """
+        return self._prices.price(self._replayed(actions)) if self._prices.is_free else None
+
+    def _replayed(self, actions: Sequence[Sequence[int]]) -> State:
         state = self._start.copy()
         for position, (rule, location) in enumerate(actions):
             try:
                 self._carry_out(state, int(rule), int(location))
             except ValueError as error:
                 raise ValueError(f"action {position} of the log cannot be replayed: {error}") from error
-        return state.graph
+        return state
 
     def _observation(self) -> dict[str, Any]:
         nodes, edges, links = self.state.features()

@@ -270,8 +270,9 @@ class _Validation:
         for part, actions in (("before", []), ("after", self._actions)):
             claimed_figures = GraphFigures(**stored[part])
             graph = self.loaded.env.replay(actions)
-            costs_ms = graph.cost(self.loaded.env.cost_model).ms if self.recomputed == "exactly" else None
-            found = self.loaded.figures(graph, costs_ms or claimed_figures.cost_ms, claimed_figures.cost_noise)
+            price = self.loaded.env.known_price(actions) if self.recomputed == "exactly" else None
+            cost_ms = claimed_figures.cost_ms if price is None else price.cost.ms
+            found = self.loaded.figures(graph, cost_ms, claimed_figures.cost_noise)
             compared_fields = [field.name for field in dataclasses.fields(GraphFigures)]
             if self.recomputed != "exactly":
                 compared_fields = ["operators"]
