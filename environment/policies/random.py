@@ -23,21 +23,24 @@ def uniform_rewrite(legal: npt.NDArray[np.int32], generator: np.random.Generator
     return int(rule), int(generator.choice(legal[legal[:, 0] == rule, 1]))
 
 
-def random_step(state: State, generator: np.random.Generator, everywhere_probability: float = 0.0) -> bool:
-    """Applies a `uniform_rewrite`; returns False if no rewrite is legal.
+def random_step(
+    state: State, generator: np.random.Generator, everywhere_probability: float = 0.0
+) -> list[tuple[int, int]]:
+    """Applies a `uniform_rewrite`.
 
     Args:
       everywhere_probability: how often the drawn rule is carried out everywhere instead, if it has two matches.
+    Returns:
+      The single rewrites (rule, location) that were carried out, in order; empty if no rewrite is legal.
     """
     legal = state.legal_actions()
     if not len(legal):
-        return False
+        return []
     rule, location = uniform_rewrite(legal, generator)
     if everywhere_probability and state.everywhere_mask()[rule] and generator.random() < everywhere_probability:
-        state.step_everywhere(rule)
-    else:
-        state.step(rule, location)
-    return True
+        return [(rule, place) for place in state.step_everywhere(rule).tolist()]
+    state.step(rule, location)
+    return [(rule, location)]
 
 
 EVERYWHERE_PROBABILITY = 0.2

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import taso_ext
 from controller.evaluation import play_episode, replay, replay_record
 from controller.records import EpisodeRecord, best_improvement, is_improvement
+from controller.search.best_of_n import BestOfNController
 from controller.search.native import BeamController, RestartsController, TasoController
 from controller.search.one_step import GreedyController, RandomController
 from controller.search.passes import PassesController, exhaust
@@ -25,7 +26,7 @@ from taso_ext import RuleSet
 from tests.controller.shared_product import READERS, shared_product
 
 NAMES = ["squeezenet1.1-tiny", "bert-base-tiny"]
-SEARCHES: list[type[Search]] = [TasoController, BeamController, RestartsController, PassesController]
+SEARCHES: list[type[Search]] = [TasoController, BeamController, RestartsController, PassesController, BestOfNController]
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -117,6 +118,7 @@ def test_a_log_is_not_played_on_another_graph(env: GraphSubstitutionEnv) -> None
         (lambda: TasoController(alpha=0.9), "alpha is 0.9"),
         (lambda: BeamController(width=0), "width of 0"),
         (lambda: RestartsController(walk=0), "walk of 0"),
+        (lambda: BestOfNController(everywhere_probability=1.5), "everywhere_probability is 1.5"),
         (lambda: SearchLimits(budget=0), "budget of 0"),
         (lambda: SearchLimits(seconds=-1), "-1 seconds"),
         (lambda: SearchLimits(memory_mb=1), "1 MB"),
@@ -179,7 +181,7 @@ class Clock:
 
     def __init__(self, patches: pytest.MonkeyPatch, tick: float = 0.0) -> None:
         self.now, self.tick = 0.0, tick
-        for module in ("replayed", "passes"):
+        for module in ("replayed", "passes", "best_of_n"):
             patches.setattr(f"controller.search.{module}.time", SimpleNamespace(monotonic=self))
 
     def __call__(self) -> float:
