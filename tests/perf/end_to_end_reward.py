@@ -44,7 +44,7 @@ def rows(name: str, resolution: float, repeats: int) -> Iterator[str]:
     yield row(name, "start", prices, start, start)
     for seed in range(repeats):
         rng, state = np.random.default_rng(seed), start.copy()
-        steps = sum(random_step(state, rng) for _ in range(int(rng.integers(1, MOST_STEPS + 1))))
+        steps = sum(bool(random_step(state, rng)) for _ in range(int(rng.integers(1, MOST_STEPS + 1))))
         yield row(name, f"{steps} random rewrites", prices, state, start)
 
 

@@ -229,7 +229,7 @@ def _follow(met: Met, ways: Ways, seed: int, bar: Bar) -> None:
 def _stepped(state: State, rng: np.random.Generator) -> bool:
     """Takes a random step; returns False if no rewrite is legal or the new graph has no price."""
     try:
-        return random_step(state, rng)
+        return bool(random_step(state, rng))
     except UnpricedError:
         return False
 
