@@ -24,8 +24,9 @@ from experiments.studies.study import Study
 from worldmodel.data.episodes import EpisodeBuffer
 
 if TYPE_CHECKING:  # TensorFlow is imported when a model is judged
-    from worldmodel.accuracy.exploit import ComparedPlan, Plan
+    from worldmodel.accuracy.exploit import ComparedPlan
     from worldmodel.dream.dream_env import DreamEnv
+    from worldmodel.dream.planning import Plan
 
 Part = Literal["prediction", "policy", "beam search", "cross-entropy planning", "play"]
 PREDICTION: Part = "prediction"
@@ -43,7 +44,7 @@ class Planning:
 
     Attributes:
       width: how many states of a depth the beam search continues from.
-      population, elites, iterations: see `worldmodel.accuracy.planning_exploiters.cross_entropy_planning`.
+      population, elites, iterations: see `worldmodel.dream.planning.cross_entropy_planning`.
     """
 
     width: int = 256
@@ -146,14 +147,14 @@ class Case:
         }
 
     def _beam(self, learning: Learning) -> Record:
-        from worldmodel.accuracy.planning_exploiters import beam_search
+        from worldmodel.dream.planning import beam_search
 
         return self._planned(
             learning, "beam search", lambda dream, depth: beam_search(dream, width=self._planning.width, depth=depth)
         )
 
     def _cross_entropy(self, learning: Learning) -> Record:
-        from worldmodel.accuracy.planning_exploiters import cross_entropy_planning
+        from worldmodel.dream.planning import cross_entropy_planning
 
         planning, seed = self._planning, learning.run.seed("cross-entropy planning")
 

@@ -10,10 +10,10 @@ import tensorflow as tf
 
 from controller.ppo.telescoping import settled
 from tests.worldmodel.toy_world import ToyEnv
-from worldmodel.accuracy.exploit import Plan, compare, plan_replayed, points
-from worldmodel.accuracy.planning_exploiters import beam_search, cross_entropy_planning
+from worldmodel.accuracy.exploit import compare, plan_replayed, points
 from worldmodel.config import DreamConfig
 from worldmodel.dream.dream_env import DreamEnv
+from worldmodel.dream.planning import Plan, beam_search, cross_entropy_planning
 from worldmodel.dream.step import DreamState
 from worldmodel.errors import NonFinitePrediction
 from worldmodel.world_model import WorldModel

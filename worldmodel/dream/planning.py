@@ -1,24 +1,26 @@
-"""Stronger exploiters than a learned policy: searches for the plan that a dream promises the most for.
+"""Planners: searches for the sequence of rewrites that a dream promises the most for.
 
-Both start from the start state of a dream, take the dream's steps and obey its masks, and return the sequence of
-rewrites with the greatest dreamed return. `worldmodel.accuracy.exploit.plan_replayed` then tries it in reality. A plan
-may end after any of its rewrites, so NO-OP is never searched. Rewards telescope: a plan that comes back to the legal
-actions of one of its earlier states has earned nothing in between, exactly as in `controller.ppo.telescoping` for the
-rewards of PPO. Give both a dream of temperature 0, because then its promise depends on the plan alone.
+Both take the dream's steps and obey its masks. A plan may end after any of its rewrites, so NO-OP is never searched.
+Rewards telescope: a plan that comes back to the legal actions of one of its earlier states has earned nothing in
+between, exactly as in `controller.ppo.telescoping` for the rewards of PPO. Give both a dream of temperature 0, because
+then its promise depends on the plan alone.
 
 | `beam_search`            | keeps the best `width` states of every depth (Lowerre 1976)                          |
 | `cross_entropy_planning` | refits a distribution over plans to the best that it drew (Rubinstein & Kroese 2004) |
+
+The controller `mpc` plans from every state of an episode. From the start state, both are stronger exploiters of a world
+model than a learned policy: `worldmodel.accuracy.exploit.plan_replayed` tries their plans in reality.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from worldmodel.accuracy.exploit import Plan
 from worldmodel.dream.dream_env import DreamEnv
 from worldmodel.dream.step import DreamState
 from worldmodel.errors import NonFinitePrediction
@@ -30,21 +32,59 @@ ANY_TIME = 0.05
 may pay at another. A trained model of SqueezeNet1.1 promised plans 18 to 20 % with 0.5, and 40 % with 0.05."""
 
 
+@dataclass(frozen=True)
+class Plan:
+    """A sequence of rewrites and the returns that a dream promises for it.
+
+    Attributes:
+      actions: T indices into the dream's table; none is NO-OP.
+      totals: T numbers, the sum of rewards after each rewrite, in percent of logarithm.
+    """
+
+    actions: tuple[int, ...]
+    totals: tuple[float, ...]
+
+    @property
+    def total(self) -> float:
+        """The promised return of the whole plan; 0 for an empty plan."""
+        return self.totals[-1] if self.totals else 0.0
+
+
+class Origin(NamedTuple):
+    """Where plans begin: a state in the middle of an episode, and what came before it.
+
+    Attributes:
+      state: the state, with one row.
+      masks: bool [n + 1, A + 1], the legal actions of the episode's states so far; the last is that of `state`.
+      totals: float64 [n + 1], the sum of rewards up to each of these states.
+    """
+
+    state: DreamState
+    masks: np.ndarray
+    totals: np.ndarray
+
+    @classmethod
+    def of(cls, state: DreamState) -> Origin:
+        """Returns the origin of plans that begin an episode in a state."""
+        return cls(state, state.action_mask.numpy(), np.zeros(1))
+
+
 class _Visited(NamedTuple):
-    """The states and returns that n plans have passed.
+    """The states and returns that n plans have passed, those before their origin first.
 
     Attributes:
       states: uint64 [n, t + 1], codes of the legal actions before and after every step.
-      totals: float64 [n, t + 1], the telescoped sum of rewards before and after every step.
+      totals: float64 [n, t + 1], the telescoped sum of rewards before and after every step; 0 at the origin.
     """
 
     states: np.ndarray
     totals: np.ndarray
 
     @classmethod
-    def start(cls, codes: np.ndarray, mask: np.ndarray) -> _Visited:
-        """Returns the record of plans without a step; `mask` is bool [n, A + 1]."""
-        return cls(_code(codes, mask)[:, np.newaxis], np.zeros((len(mask), 1)))
+    def start(cls, codes: np.ndarray, origin: Origin, plans: int = 1) -> _Visited:
+        """Returns the record of plans without a step."""
+        states, totals = _code(codes, origin.masks), origin.totals - origin.totals[-1]
+        return cls(np.tile(states, (plans, 1)), np.tile(totals, (plans, 1)))
 
     def after(self, parents: np.ndarray, states: np.ndarray, rewards: np.ndarray) -> tuple[_Visited, np.ndarray]:
         """Returns the record of plans that are one step longer, and which of them came back to an earlier state.
@@ -137,7 +177,7 @@ def beam_search(dream: DreamEnv, *, width: int, depth: int) -> Plan:
     _require_positive(width=width, depth=depth)
     codes = _draw_codes(dream)
     state = dream.start(1, tf.constant([0, 0], tf.int32))
-    visited = _Visited.start(codes, state.action_mask.numpy())
+    visited = _Visited.start(codes, Origin.of(state))
     taken = np.zeros((1, 0), np.int32)
     best = Plan((), ())
     for level in range(depth):
@@ -180,6 +220,8 @@ def cross_entropy_planning(
     iterations: int,
     seed: int,
     smoothing: float = 0.4,
+    origin: Origin | None = None,
+    guess: Sequence[int] = (),
 ) -> Plan:
     """Returns the best plan that was drawn from a distribution over plans, which is refitted to the best plans.
 
@@ -188,13 +230,16 @@ def cross_entropy_planning(
     best plans of all iterations; each plan counts up to its greatest return.
 
     Args:
-      dream: a dream with one start state.
+      dream: a dream, which has one start state if there is no origin.
       depth: how many rewrites a plan has at most.
       population: how many plans are drawn in each iteration.
       elites: how many plans the distribution is fitted to.
       iterations: how often plans are drawn and the distribution is refitted.
       seed: the seed of every draw.
       smoothing: how far the distribution moves in an iteration, in (0, 1].
+      origin: where the plans begin; by default in the dream's start state. A plan that comes back to an earlier state
+        of the episode has lost what was earned since then.
+      guess: actions that one of the first plans takes as far as they are legal.
     Returns:
       The plan; it is empty if no plan is promised a gain.
     Raises:
@@ -207,9 +252,10 @@ def cross_entropy_planning(
         raise ValueError(f"smoothing must lie above 0 and be at most 1, got {smoothing}")
     generator = np.random.default_rng(seed)
     shares = np.full((depth, dream.num_actions), 1.0 / max(1, dream.num_actions))
+    origin = origin or Origin.of(dream.start(1, tf.constant([0, 0], tf.int32)))
     best: list[Plan] = []
-    for _ in range(iterations):
-        best += _drawn_plans(dream, shares, population, generator)
+    for iteration in range(iterations):
+        best += _drawn_plans(dream, origin, shares, population, generator, () if iteration else guess)
         best = sorted(set(best), key=lambda plan: (-plan.total, plan.actions))[:elites]
         counts = np.zeros_like(shares)
         for plan in best:
@@ -222,11 +268,21 @@ def cross_entropy_planning(
     return best[0]
 
 
-def _drawn_plans(dream: DreamEnv, shares: np.ndarray, population: int, generator: np.random.Generator) -> list[Plan]:
-    """Draws plans from the shares [depth, A] of the actions of every step; each ends at its greatest return."""
+def _drawn_plans(
+    dream: DreamEnv,
+    origin: Origin,
+    shares: np.ndarray,
+    population: int,
+    generator: np.random.Generator,
+    guess: Sequence[int],
+) -> list[Plan]:
+    """Draws plans from the shares [depth, A] of the actions of every step; each ends at its greatest return.
+
+    The first plan follows the guess as far as it is legal.
+    """
     codes, rows = _draw_codes(dream), np.arange(population)
-    state = dream.start(population, tf.constant([0, 0], tf.int32))
-    visited = _Visited.start(codes, state.action_mask.numpy())
+    state = DreamState(*(tf.repeat(field, population, axis=0) for field in origin.state))
+    visited = _Visited.start(codes, origin, population)
     taken = np.zeros((population, len(shares)), np.int32)
     over = np.zeros(population, bool)
     with np.errstate(divide="ignore"):
@@ -239,13 +295,16 @@ def _drawn_plans(dream: DreamEnv, shares: np.ndarray, population: int, generator
             break
         # If only actions without any share are legal, one of them is still drawn.
         scores = np.where(legal, np.maximum(logits, -700.0) + generator.gumbel(size=legal.shape), -np.inf)
+        if t < len(guess) and legal[0, guess[t]]:
+            scores[0, guess[t]] = np.inf
         taken[:, t] = np.where(over, dream.num_actions, scores.argmax(axis=1))
         step = _step(dream, state, rows, taken[:, t], t)
         state = step.state
         # NO-OP leaves the mask as it is, so a plan that is over stays in its state and earns nothing.
         visited, _ = visited.after(rows, _code(codes, state.action_mask.numpy()), step.rewards)
         over |= step.terminals
-    return [_plan(actions, totals) for actions, totals in zip(taken, visited.totals, strict=True)]
+    steps = len(origin.totals) - 1
+    return [_plan(actions, totals[steps:]) for actions, totals in zip(taken, visited.totals, strict=True)]
 
 
 def _require_positive(**numbers: int) -> None:
