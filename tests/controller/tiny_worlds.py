@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -11,6 +12,7 @@ import tensorflow as tf
 from controller.policies.latent import LatentPolicy
 from controller.ppo.config import PolicyConfig
 from worldmodel.data.trajectory import LatentObservation, Policy, Trajectory
+from worldmodel.dream.step import DreamState
 
 
 @dataclasses.dataclass(eq=False)
@@ -79,6 +81,27 @@ class TinyWorld:
         values = tf.concat([values, last[tf.newaxis]], axis=0)
         return Trajectory(z, mask, actions, rewards, terminals, lived, h, log_probs, values)
 
+    @property
+    def num_actions(self) -> int:
+        return len(self.rules)
+
+    def from_root(self) -> TinyWorld:
+        return self
+
+    def step(self, state: DreamState, action: tf.Tensor, seed: tf.Tensor) -> tuple[DreamState, tf.Tensor, tf.Tensor]:
+        """Takes one step in every row, like `DreamEnv.step`."""
+        states, actions = state.z.numpy().argmax(axis=1), action.numpy()
+        noop = actions == self.num_actions
+        taken = np.where(noop, 0, actions)
+        reached = np.where(noop, states, self.following[states, taken])
+        rewards = np.where(noop, 0.0, self.rewards[states, taken])
+        return self.at(reached), tf.constant(rewards, tf.float32), tf.constant(noop | ~self.legal[reached].any(axis=1))
+
+    def at(self, states: np.ndarray) -> DreamState:
+        """Returns states, int [batch], as a dream has them."""
+        observed = self.observe(tf.constant(states, tf.int32))
+        return DreamState(observed.z, observed.h, observed.h, observed.action_mask)
+
     def best_return(self, horizon: int) -> float:
         """Returns the largest undiscounted return from state 0 within `horizon` steps, found by dynamic programming."""
         values = np.zeros(len(self.legal))
@@ -134,3 +157,30 @@ def detour() -> TinyWorld:
     ]:
         legal[state, action], following[state, action], rewards[state, action] = True, target, reward
     return TinyWorld(np.array([0, 1, 2, 1]), np.array([0, 0, 0, 1]), legal, following, rewards)
+
+
+class TinyView:
+    """A world as a view with one row, in place of a `LatentEnv`; its cost falls by what its actions earn."""
+
+    def __init__(self, world: TinyWorld, max_steps: int = 50) -> None:
+        self._world, self._max_steps = world, max_steps
+
+    @property
+    def state(self) -> DreamState:
+        return self._world.at(np.array([self._state]))
+
+    def reset(self, *, seed: int | None = None) -> tuple[LatentObservation, dict[str, Any]]:
+        self._state, self._cost_ms, self._steps = 0, 100.0, 0
+        return self._world.observe(tf.constant([0])), {"cost_ms": self._cost_ms}
+
+    def step(self, action: int) -> tuple[LatentObservation, float, bool, bool, dict[str, Any]]:
+        world, noop = self._world, action == self._world.num_actions
+        assert noop or world.legal[self._state, action]
+        reward = 0.0 if noop else float(world.rewards[self._state, action])
+        self._state = self._state if noop else int(world.following[self._state, action])
+        self._cost_ms, self._steps = self._cost_ms - reward, self._steps + 1
+        pair = (world.rules.max() + 1, 0) if noop else (world.rules[action], world.sites[action])
+        info = {"cost_ms": self._cost_ms, "rule_name": str(pair[0]), "action": pair}
+        terminated = noop or not world.legal[self._state].any()
+        truncated = not terminated and self._steps >= self._max_steps
+        return world.observe(tf.constant([self._state])), reward, terminated, truncated, info

@@ -10,6 +10,7 @@ import tensorflow as tf
 from environment import GraphSubstitutionEnv
 from worldmodel.data.episodes import RewriteEnv
 from worldmodel.data.trajectory import LatentObservation
+from worldmodel.dream.step import DreamState
 from worldmodel.errors import IncompatibleWorldModel
 from worldmodel.signature import Signature
 from worldmodel.world_model import WorldModel
@@ -86,6 +87,11 @@ class LatentEnv:
         observation, reward, terminated, truncated, info = self.env.step(pair)
         latent, info = self._observe(observation, info)
         return latent, float(reward), bool(terminated), bool(truncated), {**info, "action": pair}
+
+    @property
+    def state(self) -> DreamState:
+        """The present state as a dream would continue from it, with one row."""
+        return DreamState(self._z, self._state.hidden, self._state.cell, tf.constant(self._mask[np.newaxis]))
 
     def _observe(self, observation: dict[str, Any], info: dict[str, Any]) -> tuple[LatentObservation, dict[str, Any]]:
         graph_hash = info["graph_hash"]

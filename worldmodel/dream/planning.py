@@ -222,6 +222,7 @@ def cross_entropy_planning(
     smoothing: float = 0.4,
     origin: Origin | None = None,
     guess: Sequence[int] = (),
+    loops: bool = True,
 ) -> Plan:
     """Returns the best plan that was drawn from a distribution over plans, which is refitted to the best plans.
 
@@ -240,6 +241,8 @@ def cross_entropy_planning(
       origin: where the plans begin; by default in the dream's start state. A plan that comes back to an earlier state
         of the episode has lost what was earned since then.
       guess: actions that one of the first plans takes as far as they are legal.
+      loops: whether a plan goes on after it has come back to an earlier state. Whoever plans again and again must not
+        let it: a plan that first takes a loop is promised as much as one without, and the next plan would loop again.
     Returns:
       The plan; it is empty if no plan is promised a gain.
     Raises:
@@ -255,8 +258,8 @@ def cross_entropy_planning(
     origin = origin or Origin.of(dream.start(1, tf.constant([0, 0], tf.int32)))
     best: list[Plan] = []
     for iteration in range(iterations):
-        best += _drawn_plans(dream, origin, shares, population, generator, () if iteration else guess)
-        best = sorted(set(best), key=lambda plan: (-plan.total, plan.actions))[:elites]
+        best += _drawn_plans(dream, origin, shares, population, generator, () if iteration else guess, loops)
+        best = sorted(set(best), key=lambda plan: (-plan.total, len(plan.actions), plan.actions))[:elites]
         counts = np.zeros_like(shares)
         for plan in best:
             counts[np.arange(len(plan.actions)), list(plan.actions)] += 1.0
@@ -275,6 +278,7 @@ def _drawn_plans(
     population: int,
     generator: np.random.Generator,
     guess: Sequence[int],
+    loops: bool,
 ) -> list[Plan]:
     """Draws plans from the shares [depth, A] of the actions of every step; each ends at its greatest return.
 
@@ -301,8 +305,8 @@ def _drawn_plans(
         step = _step(dream, state, rows, taken[:, t], t)
         state = step.state
         # NO-OP leaves the mask as it is, so a plan that is over stays in its state and earns nothing.
-        visited, _ = visited.after(rows, _code(codes, state.action_mask.numpy()), step.rewards)
-        over |= step.terminals
+        visited, returned = visited.after(rows, _code(codes, state.action_mask.numpy()), step.rewards)
+        over |= step.terminals | (returned & (not loops))
     steps = len(origin.totals) - 1
     return [_plan(actions, totals[steps:]) for actions, totals in zip(taken, visited.totals, strict=True)]
 

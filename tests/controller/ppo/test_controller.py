@@ -3,7 +3,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from controller.interface import StoredControllerError
 from controller.ppo.config import FORMAT_VERSION, PolicyConfig, PpoConfig
 from controller.ppo.controller import PpoController
 from taso_ext.files import write_arrays
-from tests.controller.tiny_worlds import TinyWorld, independent_sites
+from tests.controller.tiny_worlds import TinyView, TinyWorld, independent_sites
 from worldmodel.data.trajectory import Policy, Trajectory
 from worldmodel.errors import NonFiniteLoss
 
@@ -24,36 +23,12 @@ CONFIG = PpoConfig(updates=4, batch=32, horizon=6, learning_rate=1e-2)
 ONE_PASS = dataclasses.replace(CONFIG, epochs=1, minibatches=1)
 
 
-class TinyView:
-    """`WORLD` as a view with one row; its cost falls by what its actions earn."""
-
-    def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
-        self._state, self._cost_ms = 0, 100.0
-        return WORLD.observe(tf.constant([0])), {"cost_ms": self._cost_ms}
-
-    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        noop = action == len(WORLD.rules)
-        assert noop or WORLD.legal[self._state, action]
-        reward = 0.0 if noop else float(WORLD.rewards[self._state, action])
-        self._state = self._state if noop else int(WORLD.following[self._state, action])
-        self._cost_ms -= reward
-        pair = (WORLD.rules.max() + 1, 0) if noop else (WORLD.rules[action], WORLD.sites[action])
-        info = {"cost_ms": self._cost_ms, "rule_name": str(pair[0]), "action": pair}
-        return (
-            WORLD.observe(tf.constant([self._state])),
-            reward,
-            noop or not WORLD.legal[self._state].any(),
-            False,
-            info,
-        )
-
-
 def controller(config: PpoConfig = CONFIG, **options: float) -> PpoController:
     return PpoController(WORLD.policy(seed=5, config=POLICY), config, view=lambda env: env, seed=5, **options)
 
 
 def played(player: PpoController, seed: int, *, deterministic: bool) -> EpisodeRecord:
-    return play_episode(TinyView(), player, seed=seed, deterministic=deterministic)
+    return play_episode(TinyView(WORLD), player, seed=seed, deterministic=deterministic)
 
 
 def stored(player: PpoController, path: Path) -> dict[str, np.ndarray]:

@@ -1,0 +1,1 @@
+"""Model predictive control: planning in the world model at every step."""
