@@ -119,7 +119,7 @@ class DreamEnv:
         self.latent_size, self.hidden_size = world_model.latent_size, world_model.hidden_size
         start_graph = world_model.start_graph()
         self.num_actions = start_graph.table.num_actions
-        self._model, self._longest = world_model, world_model.statistics.longest
+        self._model, self._config, self._longest = world_model, config, world_model.statistics.longest
         self._codes = world_model.mdn_rnn.action_codes(world_model.inputs(start_graph))
         scalars = config.temperature, config.pessimism, math.log(config.legal_from / (1.0 - config.legal_from))
         self._settings = DreamSettings(*(tf.constant(scalar, tf.float32) for scalar in scalars))
@@ -140,6 +140,10 @@ class DreamEnv:
         start, _ = LatentEnv(env, world_model).reset()
         root = DreamState(start.z, start.h, start.h, start.action_mask)
         return cls(world_model, StartStates(root, tf.zeros([1], tf.int32)), (config or DreamConfig()).from_root())
+
+    def from_root(self) -> DreamEnv:
+        """Returns the same dream with all rollouts from the initial graph."""
+        return DreamEnv(self._model, self._starts, self._config.from_root(), xla=self._xla)
 
     def start(self, batch: int, seed: tf.Tensor) -> DreamState:
         """Draws `batch` start states; `seed` is int32 [2]."""

@@ -270,3 +270,10 @@ def test_nonsense_is_refused(world_model: WorldModel, starts: StartStates, dream
         DreamEnv(world_model, starts, DreamConfig(temperature=-0.1))
     with pytest.raises(ValueError, match="at least 1"):
         dream.rollout(POLICY, batch=0, horizon=1, seed=0)
+
+
+def test_a_dream_from_its_root_starts_nowhere_else(dream: DreamEnv, starts: StartStates) -> None:
+    root = starts.state.z.numpy()[starts.depth.numpy() == 0]
+    seed = tf.constant([0, 0])
+    assert (dream.from_root().start(BATCH, seed).z.numpy() == root).all()
+    assert not (dream.start(BATCH, seed).z.numpy() == root).all()

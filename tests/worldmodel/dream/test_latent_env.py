@@ -4,10 +4,13 @@ import dataclasses
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from environment import GraphSubstitutionEnv
 from tests.worldmodel.toy_world import ToyEnv, knowing_half
+from worldmodel.config import DreamConfig
 from worldmodel.data.episodes import EpisodeBuffer
+from worldmodel.dream.dream_env import DreamEnv
 from worldmodel.dream.latent_env import LatentEnv
 from worldmodel.errors import IncompatibleWorldModel
 from worldmodel.signature import Signature
@@ -31,6 +34,21 @@ def test_it_shows_what_teacher_forcing_shows(world_model: WorldModel, episodes: 
             assert reward == pytest.approx(float(episode.rewards[t]), abs=1e-4)
             np.testing.assert_array_equal(info["action"][0], episode.actions[t, 0])
     assert (terminated, truncated) == (episode.terminated, episode.truncated)
+
+
+def test_a_dream_can_go_on_from_its_state(world_model: WorldModel) -> None:
+    """The recurrent state of the next observation is that of a dream which takes the same step."""
+    env = LatentEnv(ToyEnv(8), world_model)
+    env.reset()
+    dream = DreamEnv.of_root(world_model, ToyEnv(8), DreamConfig(temperature=0.0))
+    for _ in range(2):
+        state = env.state
+        action = int(np.flatnonzero(state.action_mask[0])[0])
+        reached, _, _ = dream.step(state, tf.constant([action]), tf.constant([0, 0]))
+        observation, *_ = env.step(action)
+        np.testing.assert_allclose(reached.hidden, observation.h, atol=1e-5)
+        np.testing.assert_array_equal(env.state.action_mask, observation.action_mask)
+        np.testing.assert_array_equal(env.state.z, observation.z)
 
 
 def test_a_new_episode_forgets_the_old(world_model: WorldModel) -> None:

@@ -1,0 +1,1 @@
+"""A linear controller that evolves in the dream, by CMA-ES."""
