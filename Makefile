@@ -45,7 +45,7 @@ test-full: lint
 
 test-sb3: $(BUILT)
 	RLFLOW_PYTHON_ONLY=1 $(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation --editable ".[dev,sb3]"
-	$(ONE_THREAD) $(BIN)/python -m pytest -m sb3 tests/environment/substitution/test_candidates_sb3.py
+	$(ONE_THREAD) $(BIN)/python -m pytest -m sb3 tests/environment/substitution/test_candidates_sb3.py tests/controller/sb3
 
 lint: $(BUILT)
 	$(BIN)/ruff check .

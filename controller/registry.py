@@ -27,10 +27,12 @@ class _BuiltIn(NamedTuple):
     Attributes:
       path: module and class.
       worlds: `Controller.worlds` of the class.
+      tensorflow: whether it needs TensorFlow if it learns.
     """
 
     path: str
     worlds: tuple[str, ...] = ()
+    tensorflow: bool = True
 
 
 _BUILT_IN: Mapping[str, _BuiltIn] = {
@@ -40,15 +42,22 @@ _BUILT_IN: Mapping[str, _BuiltIn] = {
     "beam": _BuiltIn("controller.search.native:BeamController"),
     "restarts": _BuiltIn("controller.search.native:RestartsController"),
     "passes": _BuiltIn("controller.search.passes:PassesController"),
+    "best-of-n": _BuiltIn("controller.search.best_of_n:BestOfNController"),
     "climb": _BuiltIn("controller.search.climb:ClimbController"),
     "ppo": _BuiltIn("controller.ppo.controller:PpoController", ("dream", "real", "mixed")),
+    "cmaes": _BuiltIn("controller.cmaes.controller:CmaesController", ("dream",)),
+    "mpc": _BuiltIn("controller.mpc.controller:MpcController", ("dream",)),
+    "sb3": _BuiltIn("controller.sb3.controller:Sb3Controller", ("real",), tensorflow=False),
 }
 
 WORLDS = ("dream", "real", "mixed")
 """All worlds that a controller can learn in."""
 
 
-OFFERED = ("env", "world_model", "world", "config", "policy", "encoder", "seed", "sampling_temperature", "budget")
+OFFERED = (
+    *("env", "world_model", "world", "dream", "config", "policy", "encoder"),
+    *("seed", "sampling_temperature", "budget"),
+)
 """What a run offers to the controller that it builds; see `experiments.pipeline.learning.learner`."""
 
 
@@ -118,6 +127,14 @@ def worlds_of(name: str) -> tuple[str, ...]:
     if isinstance(worlds, str) or not set(worlds) <= set(WORLDS):
         raise _broken(_point(name), f"learns in {worlds!r}, but a tuple of {', '.join(WORLDS)} was expected")
     return tuple(worlds)
+
+
+def needs_tensorflow(name: str) -> bool:
+    """Returns whether the controller `name` is known to need TensorFlow for learning in reality.
+
+    One of another package imports what it needs; if that is PyTorch, TensorFlow must not be loaded beside it.
+    """
+    return name in _BUILT_IN and _BUILT_IN[name].tensorflow
 
 
 def make(name: str, **settings: Any) -> Controller:

@@ -73,6 +73,8 @@ LIGHT_MODULES = [
     "controller.search.one_step",
     "controller.search.native",
     "controller.evaluation",
+    "controller.sb3.controller",
+    "controller.worlds.real",
     "experiments.cli",
     "experiments.pipeline.optimise",
     "experiments.reproduce.world_model.accuracy",

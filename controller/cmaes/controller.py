@@ -36,9 +36,6 @@ class CmaesController(Controller):
 
     Source: Ha & Schmidhuber 2018, "Recurrent World Models Facilitate Policy Evolution", section 2.4; Ros and Hansen
     2008 (diagonal CMA-ES).
-
-    Attributes:
-      policy: the controller that plays deterministic episodes, as a `Policy`.
     """
 
     name: ClassVar[str] = "cmaes"
@@ -65,8 +62,8 @@ class CmaesController(Controller):
         self._scores, self._config, self._view = scores, config or CmaesConfig(), view
         self._seed, self._temperature = seed, sampling_temperature
         self._mean, self._deviation = scores.initial, np.full(scores.num_parameters, self._config.sigma)
-        self.policy = LinearPolicy(scores, 1)
-        self.policy.parameters.assign(self._mean[np.newaxis])
+        self._policy = LinearPolicy(scores, 1)
+        self._policy.parameters.assign(self._mean[np.newaxis])
         self._fitness: list[np.ndarray] = []  # of all generations so far, [population] each
         self._parameters = tf.zeros([1, scores.num_parameters])
         self._program: Callable[..., tf.Tensor] | None = None
@@ -89,6 +86,15 @@ class CmaesController(Controller):
             seed=seed,
             sampling_temperature=sampling_temperature,
         )
+
+    @property
+    def policy(self) -> LinearPolicy:
+        """The controller that plays deterministic episodes."""
+        return self._policy
+
+    @property
+    def total(self) -> int:
+        return self._config.generations
 
     @property
     def num_generations(self) -> int:
@@ -175,7 +181,7 @@ class CmaesController(Controller):
     def _take(self, search: cma.CMAEvolutionStrategy) -> None:
         """Takes over the distribution of CMA-ES."""
         self._mean, self._deviation = np.array(search.mean), np.array(search.stds)
-        self.policy.parameters.assign(self._mean[np.newaxis])
+        self._policy.parameters.assign(self._mean[np.newaxis])
 
     def view(self, env: Any) -> Any:
         return self._view(env)
@@ -188,7 +194,7 @@ class CmaesController(Controller):
     def act(self, observation: LatentObservation, *, deterministic: bool) -> int:
         if self._program is None:
             self._program = tf.function(self._scores.best, autograph=False, reduce_retracing=True)
-        parameters = self.policy.parameters.value() if deterministic else self._parameters
+        parameters = self._policy.parameters.value() if deterministic else self._parameters
         return int(self._program(observation, parameters)[0])
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -245,4 +251,4 @@ class CmaesController(Controller):
         self._mean, self._deviation = arrays["mean"], arrays["deviation"]
         self._scores.centre.assign(arrays["centre"])
         self._scores.projection.assign(arrays["projection"])
-        self.policy.parameters.assign(self._mean[np.newaxis])
+        self._policy.parameters.assign(self._mean[np.newaxis])

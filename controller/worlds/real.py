@@ -1,17 +1,18 @@
-"""`RealWorld`: rollouts of a policy in the real environment, for model-free training."""
+"""`RealWorld`: the real environment for model-free training. It imports no TensorFlow before its first rollout.
+
+PyTorch and TensorFlow cannot be loaded by one process, and a controller may be built on the one or on the other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import tensorflow as tf
-
-from controller.ppo.learner import any_rows
-from controller.records import EpisodeLog, EpisodeRecord, best_record
-from controller.worlds.graph_view import GraphObservation, GraphView, concatenate, no_graph
+from controller.records import EpisodeRecord, best_record
 from worldmodel.data.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from controller.worlds.lockstep import Lockstep
 
 
 class RealWorld:
@@ -32,8 +33,7 @@ class RealWorld:
           best: the value of `best` when an interrupted training was saved.
         """
         self.make_env, self.best = make_env, best
-        self._views: list[GraphView] = []
-        self._programs: dict[Any, Callable[..., tuple[tf.Tensor, tf.Tensor, tf.Tensor]]] = {}
+        self._lockstep: Lockstep | None = None
 
     def rollout(self, policy: Any, *, batch: int, horizon: int, seed: int) -> Trajectory:
         """Plays `batch` episodes from the initial graph for at most `horizon` steps.
@@ -43,86 +43,14 @@ class RealWorld:
           batch, horizon: numbers of rows and of steps.
           seed: the seed of every random draw.
         """
-        while len(self._views) < batch:
-            self._views.append(GraphView(self.make_env()))
-        rows = [_Row(view, seed) for view in self._views[:batch]]
-        log = _Log(batch, horizon)
-        for step in range(horizon):
-            playing = [index for index, row in enumerate(rows) if not row.episode.over]
-            if not playing:
-                break
-            seen = concatenate([rows[index].observation for index in playing])
-            decided = self._decide(policy, seen, seed, step)
-            log.observe(step, playing, seen, decided)
-            for index, action in zip(playing, decided[0], strict=True):
-                log.reward[step, index], log.terminal[step, index] = rows[index].take(int(action))
-        self._bootstrap(policy, rows, log, seed)
-        played = [row.episode.record() for row in rows]
-        self.best = best_record(played if self.best is None else [self.best, *played])
-        return log.trajectory()
+        if self._lockstep is None:
+            from controller.worlds.lockstep import Lockstep
 
-    def _decide(self, policy: Any, seen: GraphObservation, seed: int, step: int) -> list[np.ndarray]:
-        """Returns (action, log-probability, value) of every graph."""
-        if policy not in self._programs:
-            specs = [any_rows(seen), tf.TensorSpec([2], tf.int32)]
-            self._programs[policy] = tf.function(policy, input_signature=specs, autograph=False)
-        return [part.numpy() for part in self._programs[policy](seen, tf.constant([seed, step], tf.int32))]
+            self._lockstep = Lockstep(self.make_env)
+        trajectory, played = self._lockstep.rollout(policy, batch=batch, horizon=horizon, seed=seed)
+        self.note(played)
+        return trajectory
 
-    def _bootstrap(self, policy: Any, rows: list[_Row], log: _Log, seed: int) -> None:
-        """Writes the values of the last states of truncated rows, and of rows that reached the horizon."""
-        left = [index for index, row in enumerate(rows) if not row.episode.terminated]
-        if left:
-            seen = concatenate([rows[index].observation for index in left])
-            values = self._decide(policy, seen, seed, len(log.reward))[2]
-            log.value[log.alive[:, left].sum(axis=0), left] = values
-
-
-class _Row:
-    """One environment in the middle of its episode."""
-
-    def __init__(self, view: GraphView, seed: int) -> None:
-        self._view = view
-        self.observation, info = view.reset(seed=seed)
-        self.episode = EpisodeLog("training", seed, info)
-
-    def take(self, action: int) -> tuple[float, bool]:
-        self.observation, reward, terminated, truncated, info = self._view.step(action)
-        self.episode.add(action, reward, terminated, truncated, info)
-        return reward, self.episode.terminated
-
-
-class _Log:
-    """A trajectory while it is played."""
-
-    def __init__(self, batch: int, horizon: int) -> None:
-        steps, states = (horizon, batch), (horizon + 1, batch)
-        self.action, self.alive, self.terminal = np.zeros(steps, np.int32), np.zeros(steps, bool), np.zeros(steps, bool)
-        self.reward, self.log_prob = np.zeros(steps, np.float32), np.zeros(steps, np.float32)
-        self.value = np.zeros(states, np.float32)
-        self._seen: list[GraphObservation] = []
-        self._places = np.full(states, -1, np.int32)  # the place of every state in `_seen`; -1 if no policy saw it
-        self._num_seen = 0
-
-    def observe(self, step: int, playing: list[int], seen: GraphObservation, decided: list[np.ndarray]) -> None:
-        self.action[step, playing], self.log_prob[step, playing], self.value[step, playing] = decided
-        self.alive[step, playing] = True
-        self._places[step, playing] = self._num_seen + np.arange(len(playing))
-        self._seen.append(seen)
-        self._num_seen += len(playing)
-
-    def trajectory(self) -> Trajectory:
-        """Returns the trajectory. Padding, and states in which no action was taken, are graphs without nodes."""
-        known = concatenate([*self._seen, no_graph(self._seen[0])])
-        rows = np.where(self._places < 0, self._num_seen, self._places).ravel()
-        fields = (self.action, self.reward, self.terminal, self.alive)
-        action, reward, terminal, alive = (tf.constant(field) for field in fields)
-        return Trajectory(
-            state=tf.nest.map_structure(lambda field: tf.gather(field, rows), known),
-            legal=(),
-            action=action,
-            reward=reward,
-            terminal=terminal,
-            alive=alive,
-            log_prob=tf.constant(self.log_prob),
-            value=tf.constant(self.value),
-        )
+    def note(self, played: Iterable[EpisodeRecord]) -> None:
+        """Takes the best of some episodes into account in `best`; a controller that plays itself calls this."""
+        self.best = best_record([*([] if self.best is None else [self.best]), *played])

@@ -48,7 +48,8 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
         Flag(
             "--controller",
             "controller",
-            "auto (default): climb, or ppo if an option says so; random, greedy, taso, beam, restarts, passes",
+            "auto (default): climb, or ppo if an option says so; cmaes, mpc, sb3; random, greedy, taso, beam, "
+            "restarts, passes, best-of-n",
         ),
         Flag(
             "--world",
@@ -89,7 +90,7 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
         ),
         Flag("--width", "search.width", "beam: number of graphs that each level keeps (16)", int),
         Flag("--walk", "search.walk", "restarts: number of random rewrites before each descent (10)", int),
-        Flag("--budget", "search.budget", "searches: number of graphs to expand, or of passes to try (1000)", int),
+        Flag("--budget", "search.budget", "searches: number of graphs to expand, of passes or of episodes (1000)", int),
         Flag("--time", "search.seconds", "searches: time limit (none; climb: 300)", float, "SECONDS"),
         Flag("--memory", "search.memory_mb", "taso, beam and restarts: memory limit (512)", int, "MB"),
         Flag(

@@ -14,8 +14,11 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, Literal
 
+from controller.cmaes.config import CmaesConfig
+from controller.mpc.config import MpcConfig
 from controller.ppo.config import PolicyConfig, PpoConfig
 from controller.registry import foreign_names, require_name, require_options, worlds_of
+from controller.sb3.config import Sb3Config
 from environment import rewards
 from environment.policies.random import EVERYWHERE_PROBABILITY
 from experiments.config.tree import parse_overrides, replaced
@@ -177,7 +180,7 @@ class SearchConfig:
         one starts from the model. The three share the limit of time; each has the other limits below to itself.
       width: beam: number of graphs in a level.
       walk: restarts: number of random rewrites before each descent.
-      budget: number of graphs to expand, or of passes to try.
+      budget: number of graphs to expand, of passes to try, or of episodes to play (best-of-n).
       seconds: limit of time; 0 means none. A run that this limit stops is not repeatable.
       rounds: largest number of searches if kernels are priced by measuring. After each search, the kernels that make
         its gain unsure are timed again, and with the new prices the next search may find another graph. The searches
@@ -338,6 +341,9 @@ class RunConfig:
     ppo: PpoConfig = PpoConfig()
     ppo_real: PpoConfig = PpoConfig()
     mixed: MixedConfig = MixedConfig()
+    cmaes: CmaesConfig = CmaesConfig()
+    mpc: MpcConfig = MpcConfig()
+    sb3: Sb3Config = Sb3Config()
     evaluate: EvaluateConfig = EvaluateConfig()
     search: SearchConfig = SearchConfig()
     verify: VerifyConfig = VerifyConfig()
@@ -349,7 +355,12 @@ class RunConfig:
             _require_world(self.world, self.controller)
         for name, options in self.options.items():
             require_options(name, options)
-        _require_telescoping(self.environment.reward, self.ppo.telescoping)
+        if self.ppo.telescoping:
+            _require_telescoping(self.environment.reward, "ppo.telescoping", "set ppo.telescoping=false too")
+        if self.controller == "cmaes" and self.cmaes.telescoping:
+            _require_telescoping(self.environment.reward, "cmaes.telescoping", "set cmaes.telescoping=false too")
+        if self.controller == "mpc":
+            _require_telescoping(self.environment.reward, "a plan of mpc", "choose another controller")
         if self.controller == "ppo" and self.uses_world_model:
             _require_no_pointer(self.policy.head)
         _require_doubt(self.dream.pessimism, self.world_model.mdn_rnn.ensemble)
@@ -405,13 +416,13 @@ def _require_world(world: str, controller: str) -> None:
         raise ValueError(f"'{controller}' learns in the world {' or '.join(worlds)}, but world={world} came")
 
 
-def _require_telescoping(reward: str, telescoping: bool) -> None:
-    """Raises ValueError if ppo relies on a reward that telescopes, and this one does not or is unknown."""
-    if telescoping and not rewards.find(reward).telescopes:
+def _require_telescoping(reward: str, relying: str, remedy: str) -> None:
+    """Raises ValueError if a reward does not telescope, or is unknown, on which something relies."""
+    if not rewards.find(reward).telescopes:
         known = ", ".join(name for name in rewards.names() if rewards.find(name).telescopes)
         raise ValueError(
             f"the reward '{reward}' does not add up to zero around a loop, or nobody can know whether it does, which "
-            f"ppo.telescoping takes for granted; set ppo.telescoping=false too (it holds for {known})."
+            f"{relying} takes for granted; {remedy} (it holds for {known})."
         )
 
 

@@ -203,6 +203,7 @@ def new_controller(config: RunConfig, loaded: Loaded, seconds: float, **of_climb
         "taso": {"alpha": search.alpha, "passes": search.passes, "limits": limits},
         "beam": {"width": search.width, "limits": limits},
         "passes": {"limits": limits},
+        "best-of-n": {"limits": limits},
         "climb": by_clock,
         "restarts": {"walk": search.walk, "limits": limits},
         "random": {"noop_probability": config.collect.noop_probability},

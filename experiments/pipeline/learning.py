@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from controller.interface import Controller
 from controller.ppo.telescoping import settled
 from controller.records import EpisodeRecord
-from controller.registry import build
+from controller.registry import build, needs_tensorflow
 from experiments.config.run import RunConfig
 from experiments.errors import UserError
 from experiments.pipeline import world_model
@@ -248,6 +248,7 @@ def learner(config: RunConfig, loaded: Loaded, seed: int, model: WorldModel | No
     offered = {
         "env": loaded.env,
         "world": config.learns_in,
+        "dream": config.dream,
         "policy": config.policy,
         "encoder": config.world_model.encoder,
         "seed": seed,
@@ -265,7 +266,8 @@ def train_for_real(run: Run, loaded: Loaded) -> tuple[Controller, EpisodeRecord 
     Returns:
       The controller, and the best episode of its training; None if there was no episode.
     """
-    start_tensorflow(run)
+    if needs_tensorflow(run.config.controller):
+        start_tensorflow(run)
     from controller.worlds.real import RealWorld
 
     controller = learner(run.config, loaded, run.seed(STAGE))

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from worldmodel.data.trajectory import LatentObservation, Policy
 from worldmodel.dream.dream_env import DreamEnv
+from worldmodel.dream.step import DreamState
 
 _HIGHEST = 2**31
 
@@ -117,6 +118,11 @@ class DreamView:
         self._seed, self._steps = seed, 0
         self._state = self._dream.start(1, tf.constant([seed, -1], tf.int32))
         return self._state.observation(), {}
+
+    @property
+    def state(self) -> DreamState:
+        """The present state, with one row."""
+        return self._state
 
     def step(self, action: int) -> tuple[LatentObservation, float, bool, bool, dict[str, Any]]:
         """Dreams what follows an action in [0, A].
