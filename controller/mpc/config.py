@@ -9,6 +9,10 @@ import dataclasses
 class MpcConfig:
     """How hard `mpc` plans.
 
+    Plans cost time in every episode, also in those that compare dream and reality. On SqueezeNet1.1, one episode with
+    256 plans, 16 elites, 8 iterations, a horizon of 20 and plans every 4 steps took 2.3 times as long as one with these
+    defaults, and found 3.5 instead of 2.4 %.
+
     Attributes:
       plans: number of plans that are drawn in each iteration.
       elites: number of the best plans that the distribution over plans is fitted to.
@@ -17,11 +21,11 @@ class MpcConfig:
       replan: number of steps of a plan that are taken before the next plan is made; 1: a plan at every step.
     """
 
-    plans: int = 256
-    elites: int = 16
-    iterations: int = 8
-    horizon: int = 20
-    replan: int = 4
+    plans: int = 64
+    elites: int = 8
+    iterations: int = 4
+    horizon: int = 15
+    replan: int = 5
 
     def __post_init__(self) -> None:
         for name, value in dataclasses.asdict(self).items():

@@ -94,8 +94,8 @@ def test_it_needs_an_episode_and_sensible_settings() -> None:
         controller(MIXED).act(MIXED.observe(tf.constant([0])), deterministic=True)
     for wrong, said in (
         ({"plans": 0}, "plans is 0"),
-        ({"elites": 300}, "300 elites cannot be chosen from 256 plans"),
-        ({"replan": 21}, "replan is 21, but plans end after 20 steps"),
+        ({"elites": 300}, "300 elites cannot be chosen from 64 plans"),
+        ({"replan": 21}, "replan is 21, but plans end after 15 steps"),
     ):
         with pytest.raises(ValueError, match=said):
             MpcConfig(**wrong)
