@@ -107,6 +107,7 @@ OF_LEARNING = {
     "ppo",
     "ppo_real",
     "mixed",
+    "mcts",
     "evaluate",
 }
 """Settings, and sections of settings, that say how a controller learns and plays."""

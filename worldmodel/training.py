@@ -31,6 +31,16 @@ class Optimiser(snt.Module):
         self._adam.apply([tf.zeros_like(variable) for variable in variables], variables)
         self._adam.step.assign(0)
 
+    @property
+    def rate(self) -> float:
+        """The learning rate of the next step."""
+        return float(self._rate)
+
+    @property
+    def state(self) -> list[tf.Variable]:
+        """Everything that the next step depends on besides the variables and its rate."""
+        return [self._adam.step, *self._adam.m, *self._adam.v]
+
     def set_rate(self, step: int, num_steps: int) -> None:
         """Sets the learning rate for the step to come."""
         self._rate.assign(self._config.rate_at(step, num_steps))

@@ -33,6 +33,10 @@ class ActionGroups(Protocol):
         """Returns the sums over the actions of each rule: [B, K] -> [B, G]."""
         ...
 
+    def spread(self, per_rule: tf.Tensor) -> tf.Tensor:
+        """Returns the number of each action's rule: [B, G] -> [B, K]."""
+        ...
+
     def rule_of(self, action: tf.Tensor) -> tf.Tensor:
         """Returns the rule of one action in each row: int32 [B] -> int32 [B]."""
         ...
@@ -62,6 +66,9 @@ class SharedActions:
     def total(self, per_action: tf.Tensor) -> tf.Tensor:
         return tf.matmul(per_action, self._membership)
 
+    def spread(self, per_rule: tf.Tensor) -> tf.Tensor:
+        return tf.gather(per_rule, self._rules, axis=1)
+
     def rule_of(self, action: tf.Tensor) -> tf.Tensor:
         return tf.gather(self._rules, action)
 
@@ -86,6 +93,9 @@ class OwnActions:
         segments = self._rules + self._num_rules * tf.range(batch)[:, tf.newaxis]
         sums = tf.math.unsorted_segment_sum(per_action, segments, batch * self._num_rules)
         return tf.reshape(sums, [batch, self._num_rules])
+
+    def spread(self, per_rule: tf.Tensor) -> tf.Tensor:
+        return tf.gather(per_rule, self._rules, batch_dims=1)
 
     def rule_of(self, action: tf.Tensor) -> tf.Tensor:
         return tf.gather(self._rules, action, batch_dims=1)
@@ -155,6 +165,11 @@ class HierarchicalCategorical:
         if self._location_values is None:
             raise ValueError("this distribution has no values of locations: only the four networks have such a critic.")
         return _pick(self._location_values, self._groups.rule_of(action))
+
+    def all_log_probs(self) -> tf.Tensor:
+        """Returns the log-probabilities of all actions, float32 [B, K]; `MASKED` where illegal."""
+        joint = self._groups.spread(self._rules - self._log_totals) + self._locations
+        return tf.where(self._mask, joint, MASKED)
 
     def entropies(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the exact entropy of the rule and the expected entropy of the location, in nats: two float32 [B].

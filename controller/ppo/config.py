@@ -69,6 +69,11 @@ class PpoConfig:
         if not 0 < self.clip < 1:
             raise ValueError(f"ppo: clip is {self.clip}; the ratio's bound must lie strictly between 0 and 1.")
 
+    @property
+    def episodes(self) -> int:
+        """The number of rows of all rollouts."""
+        return self.updates * self.batch
+
     def progress(self, update: int) -> float:
         """Returns the share of the training that is done before update number `update`, in [0, 1]."""
         return min(1.0, update / max(1, self.updates - 1))

@@ -9,14 +9,15 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from controller.interface import Controller, ProgressCallback, StoredControllerError
+from controller.interface import Controller, ProgressCallback
 from controller.policies.graph import GraphPolicy
 from controller.policies.latent import LatentPolicy
 from controller.ppo.config import FORMAT_VERSION, PolicyConfig, PpoConfig
 from controller.ppo.learner import PpoLearner, any_rows
 from controller.ppo.telescoping import settled
+from controller.stored import read
 from controller.worlds.graph_view import GraphView
-from taso_ext.files import UNREADABLE_ARRAYS, write_arrays
+from taso_ext.files import write_arrays
 from worldmodel.config import EncoderConfig
 from worldmodel.data.trajectory import Trajectory
 from worldmodel.dream.latent_env import LatentEnv
@@ -207,21 +208,7 @@ class PpoController(Controller):
           StoredControllerError: the controller was trained for another graph, rule set or configuration, or the file
             has another format or cannot be read.
         """
-        try:
-            with np.load(path) as arrays:
-                state = dict(arrays)
-        except UNREADABLE_ARRAYS as error:
-            raise StoredControllerError(
-                f"{os.fspath(path)} cannot be read as a controller ({type(error).__name__}: {error}): it is missing or "
-                "damaged. Train it anew, in another run directory (--run-dir)."
-            ) from error
-        version = int(state.pop("format_version", 0))
-        if version != FORMAT_VERSION:
-            raise StoredControllerError(
-                f"{os.fspath(path)} holds a controller of format {version}, expected {FORMAT_VERSION}. Train it anew, "
-                "in another run directory (--run-dir), or go on with the RLFlow that wrote it."
-            )
-        self._learner.restore(state)
+        self._learner.restore(read(path, FORMAT_VERSION))
 
     def _most_likely(self, observation: Any, seed: tf.Tensor) -> tf.Tensor:
         return self.policy.distribution_and_value(observation)[0].mode()

@@ -12,9 +12,9 @@ import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
-from controller.interface import StoredControllerError
 from controller.policies.hierarchical import HierarchicalCategorical
 from controller.ppo.config import PpoConfig
+from controller.stored import assign
 from worldmodel.data.trajectory import Trajectory
 
 ADAM_EPSILON = 1e-5
@@ -149,17 +149,7 @@ class PpoLearner:
         Raises:
           StoredControllerError: the state belongs to a policy of another structure.
         """
-        variables = self._variables()
-        shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
-        given = {name: array.shape for name, array in state.items() if name != "num_updates"}
-        if shapes != given:
-            wrong = sorted(name for name in {*shapes, *given} if shapes.get(name) != given.get(name))
-            raise StoredControllerError(
-                f"The stored controller does not fit: {wrong[0]} is {given.get(wrong[0], 'missing')} in the file and "
-                f"{shapes.get(wrong[0], 'absent')} here. It was trained for another graph, rule set or configuration."
-            )
-        for name, variable in variables.items():
-            variable.assign(state[name])
+        assign(self._variables(), {name: array for name, array in state.items() if name != "num_updates"})
         self.num_updates = int(state["num_updates"])
 
     def _variables(self) -> dict[str, tf.Variable]:

@@ -54,8 +54,19 @@ def _with_direction(edges: tf.Tensor, side: float) -> tf.Tensor:
     return tf.pad(edges, [[0, 0], [0, 1]], constant_values=side)
 
 
-def observe(env: Any, observation: dict[str, Any]) -> GraphObservation:
-    """Returns the policy's observation of one state, with S = 1.
+class GraphRow(NamedTuple):
+    """One row of a `GraphObservation`, as arrays of the same names without the first axis."""
+
+    nodes: np.ndarray
+    edges: np.ndarray
+    links: np.ndarray
+    summary: np.ndarray
+    candidates: np.ndarray
+    rewritten: np.ndarray
+
+
+def row_of(env: Any, observation: dict[str, Any]) -> GraphRow:
+    """Returns the policy's observation of one state.
 
     Args:
       env: the `GraphSubstitutionEnv`, which must be in that state.
@@ -63,14 +74,25 @@ def observe(env: Any, observation: dict[str, Any]) -> GraphObservation:
     """
     graph, legal = observation["graph"], env.legal_actions()
     candidates = np.append(legal[:, 0] * env.num_places + legal[:, 1], env.num_rules * env.num_places)
+    fields = graph.nodes, graph.edges, graph.edge_links, observation["globals"], candidates, env.rewritten_nodes()
+    return GraphRow(*fields)
+
+
+def stack(rows: Sequence[GraphRow]) -> GraphObservation:
+    """Returns S ≥ 1 rows as one observation."""
     return GraphObservation(
-        nodes=_one_row(graph.nodes, tf.float32),
-        edges=_one_row(graph.edges, tf.float32),
-        links=_one_row(graph.edge_links, tf.int32),
-        summary=tf.constant(observation["globals"][np.newaxis], tf.float32),
-        candidates=_one_row(candidates, tf.int32),
-        rewritten=_one_row(env.rewritten_nodes(), tf.int32),
+        nodes=_ragged([row.nodes for row in rows], tf.float32),
+        edges=_ragged([row.edges for row in rows], tf.float32),
+        links=_ragged([row.links for row in rows], tf.int32),
+        summary=tf.constant(np.stack([row.summary for row in rows]), tf.float32),
+        candidates=_ragged([row.candidates for row in rows], tf.int32),
+        rewritten=_ragged([row.rewritten for row in rows], tf.int32),
     )
+
+
+def observe(env: Any, observation: dict[str, Any]) -> GraphObservation:
+    """Returns the observation of `row_of`, with S = 1."""
+    return stack([row_of(env, observation)])
 
 
 def concatenate(observations: Sequence[GraphObservation]) -> GraphObservation:
@@ -81,17 +103,18 @@ def concatenate(observations: Sequence[GraphObservation]) -> GraphObservation:
 def no_graph(like: GraphObservation) -> GraphObservation:
     """Returns one row without nodes, edges and candidates, with the columns of another observation."""
     return GraphObservation(
-        nodes=_one_row(np.zeros((0, like.nodes.shape[-1])), tf.float32),
-        edges=_one_row(np.zeros((0, like.edges.shape[-1])), tf.float32),
-        links=_one_row(np.zeros((0, 2)), tf.int32),
+        nodes=_ragged([np.zeros((0, like.nodes.shape[-1]))], tf.float32),
+        edges=_ragged([np.zeros((0, like.edges.shape[-1]))], tf.float32),
+        links=_ragged([np.zeros((0, 2))], tf.int32),
         summary=tf.zeros([1, like.summary.shape[-1]]),
-        candidates=_one_row(np.zeros(0), tf.int32),
-        rewritten=_one_row(np.zeros((0, 2)), tf.int32),
+        candidates=_ragged([np.zeros(0)], tf.int32),
+        rewritten=_ragged([np.zeros((0, 2))], tf.int32),
     )
 
 
-def _one_row(values: np.ndarray, dtype: tf.DType) -> tf.RaggedTensor:
-    return tf.RaggedTensor.from_row_lengths(tf.constant(values, dtype), [len(values)])
+def _ragged(rows: Sequence[np.ndarray], dtype: tf.DType) -> tf.RaggedTensor:
+    lengths = np.array([len(row) for row in rows], np.int64)
+    return tf.RaggedTensor.from_row_lengths(tf.constant(np.concatenate(rows), dtype), lengths, validate=False)
 
 
 class GraphView:

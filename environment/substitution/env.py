@@ -10,7 +10,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, SupportsFloat
+from typing import Any, NamedTuple, SupportsFloat
 
 import gymnasium
 import numpy as np
@@ -29,6 +29,22 @@ from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State, UnpricedError
 Rewrite = tuple[int, int]
 """A single rewrite: (rule, location)."""
 GraphSource = str | os.PathLike[str] | onnx.ModelProto | OnnxModel
+
+
+class Snapshot(NamedTuple):
+    """A moment of an episode, to which `GraphSubstitutionEnv.restore` returns; the fields are the environment's own."""
+
+    state: State
+    price: Priced
+    seen: Priced
+    seen_start: Priced
+    last_measured: Priced
+    draws: Mapping[str, Priced]
+    noise_seed: int
+    fresh: bool
+    best_cost_ms: float
+    steps: int
+    limit: int
 
 
 class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]]):
@@ -344,6 +360,30 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         columns = np.concatenate([rules, more_rules]), np.concatenate([locations, more_locations])
         pairs, order = _in_order(np.stack(columns, axis=1))
         return pairs[:, 0], pairs[:, 1], np.concatenate([costs_ms, more_ms])[order]
+
+    def snapshot(self) -> Snapshot:
+        """Returns the present moment of the episode; a copy of the state shares its memory until it steps."""
+        return Snapshot(
+            state=self.state.copy(),
+            price=self._price,
+            seen=self._seen,
+            seen_start=self._seen_start,
+            last_measured=self._last_measured,
+            draws=dict(self._draws),
+            noise_seed=self._noise_seed,
+            fresh=self._fresh,
+            best_cost_ms=self._best_cost_ms,
+            steps=self._steps,
+            limit=self._limit,
+        )
+
+    def restore(self, moment: Snapshot) -> None:
+        """Returns to a moment of this or an earlier episode of the same model, at once and as often as one likes."""
+        self.state, self._rewrites = moment.state.copy(), ()
+        self._price, self._last_measured, self._fresh = moment.price, moment.last_measured, moment.fresh
+        self._seen, self._seen_start = moment.seen, moment.seen_start
+        self._draws, self._noise_seed = dict(moment.draws), moment.noise_seed
+        self._best_cost_ms, self._steps, self._limit = moment.best_cost_ms, moment.steps, moment.limit
 
     def replay(self, actions: Sequence[Sequence[int]]) -> Graph:
         """Returns the graph to which a list of (rule, location) leads from the start; the episode is not touched.

@@ -48,13 +48,14 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
         Flag(
             "--controller",
             "controller",
-            "auto (default): climb, or ppo if an option says so; cmaes, mpc, sb3; random, greedy, taso, beam, "
+            "auto (default): climb, or ppo if an option says so; cmaes, mcts, mpc, sb3; random, greedy, taso, beam, "
             "restarts, passes, best-of-n",
         ),
         Flag(
             "--world",
             "world",
-            "where to learn: dream, in the world model (default of ppo); real; mixed: short dreams from real states",
+            "where to learn: dream, in the world model (default of ppo); real (that of mcts); mixed: short dreams from "
+            "real states",
         ),
         Flag(
             "--temperature", "dream.temperature", "τ of the dream's latents: 0 deterministic, 1 as predicted (1)", float

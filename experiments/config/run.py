@@ -15,6 +15,7 @@ from importlib import resources
 from typing import Any, Literal
 
 from controller.cmaes.config import CmaesConfig
+from controller.mcts.config import MctsConfig
 from controller.mpc.config import MpcConfig
 from controller.ppo.config import PolicyConfig, PpoConfig
 from controller.registry import foreign_names, require_name, require_options, worlds_of
@@ -312,7 +313,8 @@ class RunConfig:
       clean: clean-up of the model before the search; every improvement is counted from its result.
       inputs: path of an npz file with inputs to verify and to time with.
       seed: the seed that determines every random draw.
-      updates_per_checkpoint: number of ppo updates between checkpoints, from which an interrupted training continues.
+      updates_per_checkpoint: number of updates of a learning controller between checkpoints, from which an interrupted
+        training continues; fewer if a training would have less than ten checkpoints.
     """
 
     controller: str = "ppo"
@@ -344,6 +346,7 @@ class RunConfig:
     cmaes: CmaesConfig = CmaesConfig()
     mpc: MpcConfig = MpcConfig()
     sb3: Sb3Config = Sb3Config()
+    mcts: MctsConfig = MctsConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     search: SearchConfig = SearchConfig()
     verify: VerifyConfig = VerifyConfig()

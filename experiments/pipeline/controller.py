@@ -221,8 +221,7 @@ def _learned_in_the_dream(run: Run, loaded: Loaded) -> Prepared:
 
 def _learned_for_real(run: Run, loaded: Loaded) -> Prepared:
     controller, best = train_for_real(run, loaded)
-    settings = run.config.of_controller
-    episodes = settings.updates * settings.batch if run.config.controller == "ppo" else 0
+    episodes = getattr(run.config.of_controller, "episodes", 0)
     return Prepared(controller, best, TrainingFacts(episodes))
 
 

@@ -50,6 +50,8 @@ BEST_IN_TRAINING = "checkpoints/best_in_training.json"
 FIGURES_SHOWN = ("return", "best_return", "best_cost_ms", "best_percent", "timed")
 PLANS = 20
 """Number of episodes that a policy plays in its dream for the comparison with reality."""
+FEWEST_CHECKPOINTS = 10
+"""Number of checkpoints of a training with few, long units of work."""
 IMPROVEMENT_REWARD = "log_ratio"
 """The reward whose sums the comparison with reality can convert into improvements."""
 
@@ -312,7 +314,8 @@ def train(
         return
     if finished:
         run.progress.note(f"{controller.name} keeps nothing of its training, and is trained again.")
-    every = run.config.updates_per_checkpoint if controller.worlds and controller.saves else None
+    every = min(run.config.updates_per_checkpoint, max(1, controller.total // FEWEST_CHECKPOINTS))
+    every = every if controller.worlds and controller.saves else 0
     with run.stage(stage, in_round(f"train {controller.name}", number), controller.total) as bar:
         rewound = False
 

@@ -26,7 +26,7 @@ from experiments.runs.run import Run, of_round, start_tensorflow
 
 FIXED = (
     *("controller", "world", "costs", "world_model", "dream", "recollect", "options"),
-    *("policy", "ppo", "ppo_real", "mixed"),
+    *("policy", "ppo", "ppo_real", "mixed", "mcts"),
 )
 """Settings with which the controller was trained; it has to play with the same."""
 TAKEN = (*FIXED, "rules", "only", "skip", "opset", "portable", "environment", "collect")

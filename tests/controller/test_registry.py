@@ -11,7 +11,7 @@ from controller import registry as base
 from controller.registry import UnknownControllerError
 
 BUILT_IN = (
-    *("beam", "best-of-n", "climb", "cmaes", "greedy", "mpc"),
+    *("beam", "best-of-n", "climb", "cmaes", "greedy", "mcts", "mpc"),
     *("passes", "ppo", "random", "restarts", "sb3", "taso"),
 )
 

@@ -86,7 +86,9 @@ class DreamEnv:
     the horizon, and also at the depth of the longest training episode, because the model knows nothing of deeper
     states.
 
-    Attributes: latent_size, hidden_size, num_actions (A, NO-OP not counted).
+    Attributes:
+      latent_size, hidden_size, num_actions: sizes; NO-OP is not counted.
+      longest: depth of the longest training episode.
     """
 
     def __init__(
@@ -119,7 +121,7 @@ class DreamEnv:
         self.latent_size, self.hidden_size = world_model.latent_size, world_model.hidden_size
         start_graph = world_model.start_graph()
         self.num_actions = start_graph.table.num_actions
-        self._model, self._config, self._longest = world_model, config, world_model.statistics.longest
+        self._model, self._config, self.longest = world_model, config, world_model.statistics.longest
         self._codes = world_model.mdn_rnn.action_codes(world_model.inputs(start_graph))
         scalars = config.temperature, config.pessimism, math.log(config.legal_from / (1.0 - config.legal_from))
         self._settings = DreamSettings(*(tf.constant(scalar, tf.float32) for scalar in scalars))
@@ -138,8 +140,12 @@ class DreamEnv:
     def of_root(cls, world_model: WorldModel, env: RewriteEnv, config: DreamConfig | None = None) -> DreamEnv:
         """Returns a dream that starts from the one state in which the real environment's episodes begin."""
         start, _ = LatentEnv(env, world_model).reset()
-        root = DreamState(start.z, start.h, start.h, start.action_mask)
-        return cls(world_model, StartStates(root, tf.zeros([1], tf.int32)), (config or DreamConfig()).from_root())
+        return cls.of_state(world_model, DreamState(start.z, start.h, start.h, start.action_mask), config)
+
+    @classmethod
+    def of_state(cls, world_model: WorldModel, state: DreamState, config: DreamConfig | None = None) -> DreamEnv:
+        """Returns a dream that starts from one state, as if an episode began there."""
+        return cls(world_model, StartStates(state, tf.zeros([1], tf.int32)), (config or DreamConfig()).from_root())
 
     def from_root(self) -> DreamEnv:
         """Returns the same dream with all rollouts from the initial graph."""
@@ -148,6 +154,14 @@ class DreamEnv:
     def start(self, batch: int, seed: tf.Tensor) -> DreamState:
         """Draws `batch` start states; `seed` is int32 [2]."""
         return self._state_of(self._draw(batch, seed))
+
+    def start_with_limits(self, batch: int, seed: tf.Tensor) -> tuple[DreamState, tf.Tensor]:
+        """Returns what `start` returns, and the number of steps that each row may take: int32 [batch], at least 1."""
+        starts = self._draw(batch, seed)
+        return self._state_of(starts), self._limits(starts)
+
+    def _limits(self, starts: tf.Tensor) -> tf.Tensor:
+        return tf.maximum(self.longest - tf.gather(self._starts.depth, starts), 1)
 
     def _state_of(self, starts: tf.Tensor) -> DreamState:
         return DreamState(*(tf.gather(values, starts) for values in self._starts.state))
@@ -230,7 +244,7 @@ class DreamEnv:
     def _play(self, policy: Policy, batch: int, horizon: tf.Tensor | int, seed: tf.Tensor) -> Trajectory:
         start_seed, policy_seed, dream_seed = tf.unstack(tf.random.split(seed, 3, ALGORITHM))
         starts = self._draw(batch, start_seed)
-        left = tf.maximum(self._longest - tf.gather(self._starts.depth, starts), 1)  # steps that a row may take
+        left = self._limits(starts)
 
         def unfinished(t: tf.Tensor, state: DreamState, ended: tf.Tensor, *_: Any) -> tf.Tensor:
             return (t < horizon) & ~tf.reduce_all(ended | (t >= left))

@@ -1,0 +1,1 @@
+"""Gumbel tree search with a learned prior: the controller `mcts`."""
