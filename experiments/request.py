@@ -10,7 +10,7 @@ from typing import Any
 
 from controller.registry import worlds_of
 from experiments.config.flags import given_settings
-from experiments.config.run import AUTO, MEASURED_COSTS, RunConfig, load_config
+from experiments.config.run import AUTO, MEASURED_COSTS, OF_CONTROLLERS, RunConfig, load_config
 from experiments.errors import UserError
 from experiments.output_file import require_not_read, require_writable, require_writable_directory
 from taso_ext.onnx_io.model_file import data_file
@@ -96,20 +96,7 @@ def parse_request(options: argparse.Namespace) -> Request:
     return Request(options.model, output, config, options.run_dir, arguments, trained, options.restart, costs_are_auto)
 
 
-OF_LEARNING = {
-    "world",
-    "environment",
-    "collect",
-    "world_model",
-    "dream",
-    "recollect",
-    "policy",
-    "ppo",
-    "ppo_real",
-    "mixed",
-    "mcts",
-    "evaluate",
-}
+OF_LEARNING = {"world", "environment", "collect", "world_model", "dream", "recollect", "evaluate", *OF_CONTROLLERS}
 """Settings, and sections of settings, that say how a controller learns and plays."""
 
 

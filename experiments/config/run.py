@@ -36,9 +36,11 @@ def _require(name: str, value: float, low: float, high: float = math.inf) -> Non
 
 
 MEASURED_COSTS = ("measured", "learned", "endtoend")
+"""Kinds of cost models that measure on a device."""
+OF_CONTROLLERS = ("policy", "ppo", "ppo_real", "mixed", "cmaes", "mpc", "mcts", "sb3")
+"""The sections of controllers that learn or plan."""
 AUTO = "auto"
 """A device or a cost model that is chosen for this machine."""
-"""Kinds of cost models that measure on a device."""
 
 
 @dataclasses.dataclass(frozen=True)

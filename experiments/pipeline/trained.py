@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.config.run import RunConfig, load_config, overrides, stored_config
+from experiments.config.run import OF_CONTROLLERS, RunConfig, load_config, overrides, stored_config
 from experiments.config.tree import as_mapping, replaced
 from experiments.errors import UserError
 from experiments.pipeline.collect import best_collected, collect_episodes
@@ -24,10 +24,7 @@ from experiments.pipeline.world_model import BUNDLE
 from experiments.runs.directory import RunDirectory, differences
 from experiments.runs.run import Run, of_round, start_tensorflow
 
-FIXED = (
-    *("controller", "world", "costs", "world_model", "dream", "recollect", "options"),
-    *("policy", "ppo", "ppo_real", "mixed", "mcts"),
-)
+FIXED = ("controller", "world", "costs", "world_model", "dream", "recollect", "options", *OF_CONTROLLERS)
 """Settings with which the controller was trained; it has to play with the same."""
 TAKEN = (*FIXED, "rules", "only", "skip", "opset", "portable", "environment", "collect")
 """Settings that are taken from RUN unless the command says otherwise."""
