@@ -15,7 +15,8 @@ from controller.cmaes.config import FORMAT_VERSION, CmaesConfig
 from controller.cmaes.policy import LinearPolicy, LinearScores, principal_components
 from controller.interface import Controller, ProgressCallback, StoredControllerError
 from controller.ppo.telescoping import settled
-from taso_ext.files import UNREADABLE_ARRAYS, write_arrays
+from controller.stored import read
+from taso_ext.files import write_arrays
 from worldmodel.data.trajectory import LatentObservation, Trajectory
 from worldmodel.dream.latent_env import LatentEnv
 from worldmodel.training import require_finite
@@ -218,20 +219,7 @@ class CmaesController(Controller):
           StoredControllerError: the controller was trained for another graph, rule set or configuration, or the file
             has another format or cannot be read.
         """
-        try:
-            with np.load(path) as stored:
-                arrays = dict(stored)
-        except UNREADABLE_ARRAYS as error:
-            raise StoredControllerError(
-                f"{os.fspath(path)} cannot be read as a controller ({type(error).__name__}: {error}): it is missing or "
-                f"damaged. {RETRAIN}"
-            ) from error
-        version = int(arrays.get("format_version", 0))
-        if version != FORMAT_VERSION:
-            raise StoredControllerError(
-                f"{os.fspath(path)} holds a controller of format {version}, expected {FORMAT_VERSION}. {RETRAIN}"
-            )
-        self._restore(os.fspath(path), arrays)
+        self._restore(os.fspath(path), read(path, FORMAT_VERSION))
 
     def _restore(self, path: str, arrays: Mapping[str, np.ndarray]) -> None:
         expected = {

@@ -13,9 +13,10 @@ import numpy as np
 from controller.interface import Controller, ProgressCallback, StoredControllerError
 from controller.records import EpisodeLog, EpisodeRecord
 from controller.sb3.config import FORMAT_VERSION, Sb3Config
+from controller.stored import read
 from environment.runtimes import UnavailableError
 from environment.substitution.wrappers import Candidates
-from taso_ext.files import UNREADABLE_ARRAYS, write_arrays
+from taso_ext.files import write_arrays
 
 RETRAIN = "Train it anew, in another run directory (--run-dir)."
 
@@ -122,20 +123,8 @@ class Sb3Controller(Controller):
           StoredControllerError: the controller was trained for another graph, rule set or configuration, or the file
             has another format or cannot be read.
         """
-        try:
-            with np.load(path) as stored:
-                arrays = dict(stored)
-            version = int(arrays.pop("format_version"))
-            updates = int(arrays.pop("updates"))
-        except UNREADABLE_ARRAYS as error:
-            raise StoredControllerError(
-                f"{os.fspath(path)} cannot be read as a controller ({type(error).__name__}: {error}): it is missing or "
-                f"damaged. {RETRAIN}"
-            ) from error
-        if version != FORMAT_VERSION:
-            raise StoredControllerError(
-                f"{os.fspath(path)} holds a controller of format {version}, expected {FORMAT_VERSION}. {RETRAIN}"
-            )
+        arrays = read(path, FORMAT_VERSION)
+        updates = int(arrays.pop("updates", 0))
         self._restore(os.fspath(path), arrays)
         self._updates = self._model._n_updates = updates
         self._model.num_timesteps = updates * self._config.steps

@@ -120,9 +120,7 @@ class _Network(ConvLayers):
             return layers.block(x, module, block)
         return self.transformer(x, module, size, kind, generator)
 
-    def transformer(
-        self, x: Features, module: str, size: int, kind: str, generator: np.random.Generator
-    ) -> Features:
+    def transformer(self, x: Features, module: str, size: int, kind: str, generator: np.random.Generator) -> Features:
         """Writes a transformer block over the pixels of an image, each of which is a token."""
         writer, scope, tokens = self.writer, self.scope(module), size * size
         heads = next(heads for heads in range(MOST_HEADS, 0, -1) if x.channels % heads == 0)
