@@ -8,6 +8,8 @@ from typing import Any, Literal
 FORMAT_VERSION = 9
 """The format of stored world models. It goes up whenever their weights or tables change their meaning. It stands here
 so that run directories can be compared without TensorFlow."""
+PAYS_PERCENT = 0.1
+"""Percent of logarithm by which a rewrite must lower the cost to count as one that pays."""
 
 
 def _require(config: Any, low: float, *names: str) -> None:

@@ -47,6 +47,7 @@ from experiments.studies.study import COUNTS_FROM_PERCENT
 from worldmodel.accuracy import figure_names as names
 from worldmodel.accuracy.baselines import PREDICTORS
 from worldmodel.accuracy.rewards_and_masks import RESOLUTION_PERCENT
+from worldmodel.config import PAYS_PERCENT
 
 COLUMNS = {
     "graph": "cleaned in full, under the cost model of the settings",
@@ -132,9 +133,11 @@ def held_out_notes(effort: Effort) -> str:
     return (
         f"Judged on {effort.episodes} other episodes of each kind of play, predicted from depth {effort.first} or "
         "deeper and from states that training did not meet, wherever they lead. A rewrite is predicted to be legal "
-        "from a probability of one half; those that the table does not hold count as missed. In rank correlations, "
-        f"rewards are equal that differ by less than {RESOLUTION_PERCENT:g} %. What is asked of counts of legal sites "
-        "is asked of every rule by itself; how often those of all rules are right at once stands beside it."
+        "from a probability of one half; those that the table does not hold count as missed. Rewrites that pay are "
+        f"those that really lower the cost by more than {PAYS_PERCENT:g} %; offered is what is legal in the dream of a "
+        f"policy. In rank correlations, rewards are equal that differ by less than {RESOLUTION_PERCENT:g} %. What is "
+        "asked of counts of legal sites is asked of every rule by itself; how often those of all rules are right at "
+        "once stands beside it."
     )
 
 

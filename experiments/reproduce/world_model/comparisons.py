@@ -29,6 +29,7 @@ from experiments.studies.policy import FOR_REAL, IN_THE_DREAM
 from experiments.studies.requirements import DREAM_ILLEGAL, REAL_GAP
 from experiments.studies.setting import Effort
 from worldmodel.accuracy import figure_names as names
+from worldmodel.accuracy.omissions import PAYING_RECALL
 
 USUAL = "as usual"
 ENCODER, MDN_RNN = "world_model.encoder", "world_model.mdn_rnn"
@@ -57,6 +58,8 @@ PREDICTION_FIGURES = {
     "reward_greedy": (GREEDY, names.REWARD_RANKS, 1, "the same, greedy play"),
     "total": (RANDOM, names.TOTAL_R2, 20, "R² of the total of 20 steps, random play"),
     "total_greedy": (GREEDY, names.TOTAL_R2, 20, "the same, greedy play"),
+    "offered": (RANDOM, PAYING_RECALL, 10, "share offered of what pays after 10 steps, random play"),
+    "offered_greedy": (GREEDY, PAYING_RECALL, 10, "the same, greedy play"),
     "masks": (RANDOM, names.MASK_ERROR, 10, "wrong bits after 10 steps per wrong bit of copying, random play"),
     "changes": (RANDOM, names.CHANGE_F1, 10, "F1 of the bits that change in 10 steps, random play"),
     "latents": (RANDOM, names.LATENT_ERROR, 20, "error of latents after 20 steps per error of copying, random play"),
@@ -186,7 +189,7 @@ def _exploit_rows(graph: str, records: Records, effort: Effort) -> Iterator[Reco
 
 
 def _values(played: Sequence[Record], way: str, key: str) -> list[float]:
-    return [float(record[way][key]) for record in played if math.isfinite(record[way][key])]
+    return [float(record[way][key]) for record in played if math.isfinite(record[way].get(key, math.nan))]
 
 
 def _exploit_notes(config: RunConfig, effort: Effort) -> str:
