@@ -208,6 +208,8 @@ class MdnRnnTrainingConfig:
         nats; nats; nats over all bits of a state). The likelihood alone is content to call hard transitions noise and
         learns their means slowly (Seitzer et al. 2022); the squared error sees to them. The bits weigh most: they are
         exact, and a policy trained in the dream finds every rewrite that is wrongly thought legal.
+      mask_emphasis: by how much more than 1 those bits weigh that belong to rewrites which pay on average
+        (`PAYS_PERCENT`) or are seldom legal (`worldmodel.dynamics.mask_head.SELDOM`).
       optimiser: learning rates.
       checkpoint_every: steps between checkpoints.
     """
@@ -220,12 +222,13 @@ class MdnRnnTrainingConfig:
     idle_weight: float = 0.2
     terminal_weight: float = 0.2
     mask_weight: float = 2.0
+    mask_emphasis: float = 0.0
     optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(3e-3, 1e-4))
     checkpoint_every: int = 100
 
     def __post_init__(self) -> None:
         weights = ("latent_weight", "mean_weight", "reward_weight", "idle_weight", "terminal_weight", "mask_weight")
-        _require(self, 0, "steps", *weights)
+        _require(self, 0, "steps", "mask_emphasis", *weights)
         _require(self, 1, "batch", "checkpoint_every")
 
 

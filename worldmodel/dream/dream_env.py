@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from worldmodel.data.batches import EpisodeData
 from worldmodel.data.episodes import EpisodeBuffer, RewriteEnv
 from worldmodel.data.trajectory import Policy, Trajectory
 from worldmodel.dream.latent_env import LatentEnv
-from worldmodel.dream.step import DreamSettings, DreamState, StartStates
+from worldmodel.dream.step import DreamSettings, DreamState, StartStates, legal_logit
 from worldmodel.dynamics.mixture import ALGORITHM
 from worldmodel.world_model import WorldModel
 
@@ -123,7 +122,7 @@ class DreamEnv:
         self.num_actions = start_graph.table.num_actions
         self._model, self._config, self.longest = world_model, config, world_model.statistics.longest
         self._codes = world_model.mdn_rnn.action_codes(world_model.inputs(start_graph))
-        scalars = config.temperature, config.pessimism, math.log(config.legal_from / (1.0 - config.legal_from))
+        scalars = config.temperature, config.pessimism, legal_logit(config.legal_from)
         self._settings = DreamSettings(*(tf.constant(scalar, tf.float32) for scalar in scalars))
         self._starts, self._roots, self._root_fraction = starts, roots, config.root_fraction
         self._xla = xla

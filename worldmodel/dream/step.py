@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -41,6 +42,11 @@ class StartStates(NamedTuple):
 
     state: DreamState
     depth: tf.Tensor
+
+
+def legal_logit(probability: float) -> float:
+    """Returns the logit above which a rewrite counts as legal, if it does from a probability."""
+    return math.log(probability / (1.0 - probability))
 
 
 class DreamSettings(NamedTuple):

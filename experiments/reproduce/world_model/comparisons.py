@@ -33,6 +33,7 @@ from worldmodel.accuracy.omissions import PAYING_RECALL
 
 USUAL = "as usual"
 ENCODER, MDN_RNN = "world_model.encoder", "world_model.mdn_rnn"
+DIRECTED, EMPHASIS = "collect.directed=0.5", f"{MDN_RNN}_training.mask_emphasis=3"
 PREDICTION_VARIANTS: Conditions = {
     USUAL: (),
     "encoder of 1 round": (f"{ENCODER}.rounds=1",),
@@ -51,6 +52,9 @@ PREDICTION_VARIANTS: Conditions = {
         *(f"{ENCODER}.{key}={value}" for key, value in DISCRETE.items()),
     ),
     "separate reward network": (f"{MDN_RNN}.reward_head=separate",),
+    "directed collection": (DIRECTED,),
+    "masks of what pays weigh four times": (EMPHASIS,),
+    "directed collection and masks of what pays": (DIRECTED, EMPHASIS),
 }
 REAL_STEPS = {"smoke": 200, "full": 10_000}
 PREDICTION_FIGURES = {
@@ -166,6 +170,8 @@ DREAM_VARIANTS: Conditions = {
     "legal from 0.5": ("dream.legal_from=0.5",),
     "ensemble of 3": (ENSEMBLE,),
     "ensemble of 3 with pessimism 1": (ENSEMBLE, PESSIMISM),
+    "directed collection": (DIRECTED,),
+    "omitted rewrites recollected": ("recollect.omitted=0.3",),
 }
 EXPLOIT_FIGURES = {
     f"{key} {way}".replace(" ", "_"): (figure, (way, key)) for figure, (way, key) in POLICY_FIGURES.items()

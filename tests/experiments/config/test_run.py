@@ -27,6 +27,8 @@ def test_the_papers_preset_adds_nothing() -> None:
     assert not config.environment.everywhere and config.everywhere_probability is None
     for ppo in (config.ppo, config.ppo_real):
         assert ppo.learning_rate == ppo.last_learning_rate and not ppo.telescoping
+    assert not config.collect.directed and not config.recollect.omitted
+    assert not model.mdn_rnn_training.mask_emphasis
 
 
 def test_a_preset_may_extend_another() -> None:
