@@ -244,12 +244,16 @@ class DreamConfig:
       pessimism: standard deviations between the members of an ensemble by which rewards are lowered.
       legal_from: predicted probability from which a rewrite counts as legal. A policy finds all that are wrongly
         thought legal; but of a model that was trained for a short time, a strict dream lacks rewrites that pay.
+      telescoping: whether the environment's rewards are differences of a cost, so that what is undone is paid back. The
+        rewards of a dream are then corrected to do the same (`worldmodel.dream.settlement`). False for the rewards
+        final, percent and new_runtime, which are not such differences.
     """
 
     temperature: float = 1.0
     root_fraction: float = 0.5
     pessimism: float = 0.0
     legal_from: float = 0.9
+    telescoping: bool = True
 
     def __post_init__(self) -> None:
         _require(self, 0, "temperature", "root_fraction", "pessimism")

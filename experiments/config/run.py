@@ -368,10 +368,8 @@ class RunConfig:
             _require_world(self.world, self.controller)
         for name, options in self.options.items():
             require_options(name, options)
-        if self.ppo.telescoping:
-            _require_telescoping(self.environment.reward, "ppo.telescoping", "set ppo.telescoping=false too")
-        if self.controller == "cmaes" and self.cmaes.telescoping:
-            _require_telescoping(self.environment.reward, "cmaes.telescoping", "set cmaes.telescoping=false too")
+        if self.dream.telescoping:
+            _require_telescoping(self.environment.reward, "dream.telescoping", "set dream.telescoping=false too")
         if self.controller == "mpc":
             _require_telescoping(self.environment.reward, "a plan of mpc", "choose another controller")
         if self.controller == "ppo" and self.uses_world_model:

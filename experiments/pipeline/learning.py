@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controller.interface import Controller
-from controller.ppo.telescoping import settled
 from controller.records import EpisodeRecord
 from controller.registry import build, needs_tensorflow
 from experiments.config.run import RunConfig
@@ -234,7 +233,6 @@ def _dreamed_and_real(learning: Learning, number: int, controller: Controller) -
         episodes=PLANS,
         horizon=config.environment.max_steps,
         seed=learning.run.seed(of_round(EXPLOIT, number)),
-        settle=settled if config.ppo.telescoping else None,
     )
     found = dataclasses.asdict(compare(played))
     offers = Offers.joined(each.offers for each in played)

@@ -286,7 +286,7 @@ def play(
     seed: int = 0,
     legal_from: float = LIKELIER_THAN_NOT,
 ) -> OpenLoop:
-    """Predicts the steps of windows along their actions, from their first states.
+    """Predicts the steps of windows along their actions, from their first states; rewards are what the networks say.
 
     Args:
       temperature, seed: see `open_loop`.
@@ -294,7 +294,7 @@ def play(
     Raises:
       NonFinitePrediction: if a prediction is not finite.
     """
-    config = DreamConfig(temperature=temperature, legal_from=legal_from)
+    config = DreamConfig(temperature=temperature, legal_from=legal_from, telescoping=False)
     dream: DreamEnv | None = None
     parts = []
     for chunk in windows.chunks():

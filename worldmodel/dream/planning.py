@@ -1,9 +1,9 @@
 """Planners: searches for the sequence of rewrites that a dream promises the most for.
 
 Both take the dream's steps and obey its masks. A plan may end after any of its rewrites, so NO-OP is never searched.
-Rewards telescope: a plan that comes back to the legal actions of one of its earlier states has earned nothing in
-between, exactly as in `controller.ppo.telescoping` for the rewards of PPO. Give both a dream of temperature 0, because
-then its promise depends on the plan alone.
+Rewards telescope, in the dream itself (`worldmodel.dream.settlement`) and over what came before the origin: a plan that
+comes back to the legal actions of one of its earlier states has earned nothing in between. Give both a dream of
+temperature 0, because then its promise depends on the plan alone.
 
 | `beam_search`            | keeps the best `width` states of every depth (Lowerre 1976)                          |
 | `cross_entropy_planning` | refits a distribution over plans to the best that it drew (Rubinstein & Kroese 2004) |
@@ -285,7 +285,8 @@ def _drawn_plans(
     The first plan follows the guess as far as it is legal.
     """
     codes, rows = _draw_codes(dream), np.arange(population)
-    state = DreamState(*(tf.repeat(field, population, axis=0) for field in origin.state))
+    begun = dream.begun(origin.state) if isinstance(origin.state.ledger, tuple) else origin.state
+    state = DreamState(*(tf.repeat(field, population, axis=0) for field in begun))
     visited = _Visited.start(codes, origin, population)
     taken = np.zeros((population, len(shares)), np.int32)
     over = np.zeros(population, bool)

@@ -125,7 +125,7 @@ def notes(config: RunConfig, effort: Effort) -> str:
         f"τ = {config.dream.temperature:g}, and a rewrite is legal there from a probability of "
         f"{config.dream.legal_from:g}."
     )
-    return "\n\n".join([made_with, MIXTURES, SITES, *([TELESCOPING] if config.ppo.telescoping else [])])
+    return "\n\n".join([made_with, MIXTURES, SITES, *([TELESCOPING] if config.dream.telescoping else [])])
 
 
 def held_out_notes(effort: Effort) -> str:
@@ -155,8 +155,9 @@ SITES = (
 )
 TELESCOPING = (
     "Dreamed improvements are sums of telescoped rewards, those that the policy is trained on: a dreamed plan that "
-    "comes back to the legal rewrites of an earlier state has earned nothing in between. That much of the agreement "
-    "with reality is known beforehand, and not learned."
+    "comes back to the legal rewrites of an earlier state has earned nothing in between, and a step that undoes "
+    "another one pays back what that one has earned. That much of the agreement with reality is known beforehand, and "
+    "not learned."
 )
 
 

@@ -170,6 +170,7 @@ DREAM_VARIANTS: Conditions = {
     "legal from 0.5": ("dream.legal_from=0.5",),
     "ensemble of 3": (ENSEMBLE,),
     "ensemble of 3 with pessimism 1": (ENSEMBLE, PESSIMISM),
+    "rewards as the networks say": ("dream.telescoping=false",),
     "directed collection": (DIRECTED,),
     "omitted rewrites recollected": ("recollect.omitted=0.3",),
 }
@@ -201,7 +202,7 @@ def _values(played: Sequence[Record], way: str, key: str) -> list[float]:
 def _exploit_notes(config: RunConfig, effort: Effort) -> str:
     return (
         f"{config.costs}. {effort.policy_episodes} episodes of each policy; each round adds "
-        f"{config.recollect.episodes} real ones." + f" {TELESCOPING}" * config.ppo.telescoping
+        f"{config.recollect.episodes} real ones." + f" {TELESCOPING}" * config.dream.telescoping
     )
 
 
