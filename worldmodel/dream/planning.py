@@ -130,7 +130,7 @@ def _step(dream: DreamEnv, state: DreamState, rows: np.ndarray, actions: np.ndar
     """
     parts = list(_chunks(dream, state, rows, actions, depth))
     states, rewards, terminals = zip(*parts, strict=True)
-    reached = DreamState(*(tf.concat(field, axis=0) for field in zip(*states, strict=True)))
+    reached: DreamState = tf.nest.map_structure(lambda *fields: tf.concat(fields, axis=0), *states)
     found = _Step(reached, np.concatenate(rewards).astype(np.float64), np.concatenate(terminals))
     if not np.isfinite(found.rewards).all():
         raise NonFinitePrediction(
@@ -145,11 +145,17 @@ def _chunks(
 ) -> Iterator[tuple[DreamState, np.ndarray, np.ndarray]]:
     for begin in range(0, len(rows), ROWS_AT_ONCE):
         chunk = slice(begin, begin + ROWS_AT_ONCE)
-        before = DreamState(*(tf.gather(field, rows[chunk]) for field in state))
+        before = rows_of(state, rows[chunk])
         reached, reward, terminal = dream.step(
             before, tf.constant(actions[chunk], tf.int32), tf.constant([0, depth], tf.int32)
         )
         yield reached, reward.numpy(), terminal.numpy()
+
+
+def rows_of(state: DreamState, rows: np.ndarray) -> DreamState:
+    """Returns some rows of a state."""
+    found: DreamState = tf.nest.map_structure(lambda field: tf.gather(field, rows), state)
+    return found
 
 
 def _plan(actions: np.ndarray, totals: np.ndarray) -> Plan:
@@ -195,7 +201,7 @@ def beam_search(dream: DreamEnv, *, width: int, depth: int) -> Plan:
         kept = _best_states(totals, reached, returned, step.terminals)[:width]
         if not len(kept):
             break
-        state = DreamState(*(tf.gather(field, kept) for field in step.state))
+        state = rows_of(step.state, kept)
         visited, taken = _Visited(*(field[kept] for field in candidates)), sequences[kept]
     return best
 
@@ -285,8 +291,7 @@ def _drawn_plans(
     The first plan follows the guess as far as it is legal.
     """
     codes, rows = _draw_codes(dream), np.arange(population)
-    begun = dream.begun(origin.state) if isinstance(origin.state.ledger, tuple) else origin.state
-    state = DreamState(*(tf.repeat(field, population, axis=0) for field in begun))
+    state: DreamState = tf.nest.map_structure(lambda field: tf.repeat(field, population, axis=0), origin.state)
     visited = _Visited.start(codes, origin, population)
     taken = np.zeros((population, len(shares)), np.int32)
     over = np.zeros(population, bool)
