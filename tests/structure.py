@@ -235,7 +235,8 @@ def episode_journey(folder: Path) -> Journey:
     journey = Journey()
     env = _environment()
     with journey:
-        collection = Collection(lambda: env, RandomAgent(0), episodes=2, seed=0, directory=folder / "episodes")
+        agent, directory = RandomAgent(0), folder / "episodes"
+        collection = Collection(lambda: env, lambda _: agent, episodes=2, seed=0, directory=directory)
         episodes = collect_shards(collection)
         (part,) = episodes.by_start().values()
         part.action_table()

@@ -8,6 +8,8 @@ from typing import Any, Literal
 FORMAT_VERSION = 9
 """The format of stored world models. It goes up whenever their weights or tables change their meaning. It stands here
 so that run directories can be compared without TensorFlow."""
+PAYS_PERCENT = 0.1
+"""Percent of logarithm by which a rewrite must lower the cost to count as one that pays."""
 
 
 def _require(config: Any, low: float, *names: str) -> None:
@@ -206,6 +208,8 @@ class MdnRnnTrainingConfig:
         nats; nats; nats over all bits of a state). The likelihood alone is content to call hard transitions noise and
         learns their means slowly (Seitzer et al. 2022); the squared error sees to them. The bits weigh most: they are
         exact, and a policy trained in the dream finds every rewrite that is wrongly thought legal.
+      mask_emphasis: by how much more than 1 those bits weigh that belong to rewrites which pay on average
+        (`PAYS_PERCENT`) or are seldom legal (`worldmodel.dynamics.mask_head.SELDOM`).
       optimiser: learning rates.
       checkpoint_every: steps between checkpoints.
     """
@@ -218,12 +222,13 @@ class MdnRnnTrainingConfig:
     idle_weight: float = 0.2
     terminal_weight: float = 0.2
     mask_weight: float = 2.0
+    mask_emphasis: float = 0.0
     optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(3e-3, 1e-4))
     checkpoint_every: int = 100
 
     def __post_init__(self) -> None:
         weights = ("latent_weight", "mean_weight", "reward_weight", "idle_weight", "terminal_weight", "mask_weight")
-        _require(self, 0, "steps", *weights)
+        _require(self, 0, "steps", "mask_emphasis", *weights)
         _require(self, 1, "batch", "checkpoint_every")
 
 
@@ -239,12 +244,16 @@ class DreamConfig:
       pessimism: standard deviations between the members of an ensemble by which rewards are lowered.
       legal_from: predicted probability from which a rewrite counts as legal. A policy finds all that are wrongly
         thought legal; but of a model that was trained for a short time, a strict dream lacks rewrites that pay.
+      telescoping: whether the environment's rewards are differences of a cost, so that what is undone is paid back. The
+        rewards of a dream are then corrected to do the same (`worldmodel.dream.settlement`). False for the rewards
+        final, percent and new_runtime, which are not such differences.
     """
 
     temperature: float = 1.0
     root_fraction: float = 0.5
     pessimism: float = 0.0
     legal_from: float = 0.9
+    telescoping: bool = True
 
     def __post_init__(self) -> None:
         _require(self, 0, "temperature", "root_fraction", "pessimism")

@@ -21,7 +21,6 @@ class CmaesConfig:
       features: number of principal components of [z, h] that the controller reads.
       keys: number of principal components of the world model's embeddings of actions.
       sigma: initial standard deviation of every parameter.
-      telescoping: see `PpoConfig`.
     """
 
     generations: int = 100
@@ -31,7 +30,6 @@ class CmaesConfig:
     features: int = 16
     keys: int = 32
     sigma: float = 0.5
-    telescoping: bool = True
 
     def __post_init__(self) -> None:
         for name in ("generations", "rollouts", "horizon", "features", "keys"):

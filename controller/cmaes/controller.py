@@ -14,7 +14,6 @@ import tensorflow as tf
 from controller.cmaes.config import FORMAT_VERSION, CmaesConfig
 from controller.cmaes.policy import LinearPolicy, LinearScores, principal_components
 from controller.interface import Controller, ProgressCallback, StoredControllerError
-from controller.ppo.telescoping import settled
 from controller.stored import read
 from taso_ext.files import write_arrays
 from worldmodel.data.trajectory import LatentObservation, Trajectory
@@ -143,17 +142,13 @@ class CmaesController(Controller):
         self._scores.projection.assign(projection)
 
     def _play(self, dream: Any, policy: LinearPolicy, candidates: np.ndarray, generation: int) -> Trajectory:
-        """Plays rollouts of all candidates [population, n] and returns them as arrays, a candidate's rows together.
-
-        With `telescoping`, it corrects the rewards (`controller.ppo.telescoping`).
-        """
+        """Plays rollouts of all candidates [population, n] and returns them as arrays, a candidate's rows together."""
         config = self._config
         policy.parameters.assign(candidates)
         seed = int(np.random.default_rng([self._seed, 2, generation + 1]).integers(2**31))
         rows = config.population * config.rollouts
         played = dream.rollout(policy, batch=rows, horizon=config.horizon, seed=seed)
-        arrays = Trajectory(*(np.asarray(field) for field in played))
-        return arrays._replace(reward=settled(arrays.reward, arrays.legal)) if config.telescoping else arrays
+        return Trajectory(*(np.asarray(field) for field in played))
 
     def _search_so_far(self) -> cma.CMAEvolutionStrategy:
         """Returns CMA-ES after the generations so far."""

@@ -163,13 +163,13 @@ class _Dreamed:
     """A moment of a dream.
 
     Attributes:
-      state: one row of every field of a `DreamState`, as arrays.
+      state: one row of a state, as arrays.
       left: number of steps that the episode may still take.
       past: the sum of rewards at the first visit of each state so far, by its legal actions.
       total: the sum of rewards now.
     """
 
-    state: tuple[np.ndarray, ...]
+    state: DreamState
     left: int
     past: Mapping[bytes, float]
     total: float
@@ -178,11 +178,17 @@ class _Dreamed:
 _FIELDS = LatentObservation._fields
 
 
+def _rows(state: DreamState) -> list[DreamState]:
+    """Returns the rows of a state, as arrays."""
+    arrays = tf.nest.map_structure(lambda field: field.numpy(), state)
+    return [tf.nest.map_structure(lambda field, row=row: field[row], arrays) for row in range(len(arrays.z))]
+
+
 class DreamSimulator:
     """A dream as a simulator. An action of a position is dreamed once: what was drawn then stands.
 
     If rewards telescope, a step back to the legal actions of an earlier state of the episode pays back what was earned
-    in between, as in `controller.ppo.telescoping`.
+    in between, also where the dream has not seen the earlier state (`worldmodel.dream.settlement`).
     """
 
     def __init__(self, dream: DreamEnv, *, telescoping: bool, horizon: int | None = None, seed: int = 0) -> None:
@@ -200,23 +206,22 @@ class DreamSimulator:
         self._seed, self._calls = seed, 0
         state, left = self._dream.start_with_limits(number, tf.constant([seed, -1], tf.int32))
         limits = left.numpy() if self._horizon is None else np.minimum(left.numpy(), self._horizon)
-        rows = zip(*(field.numpy() for field in state), strict=True)
-        return [self._first(row, int(limit)) for row, limit in zip(rows, limits, strict=True)]
+        return [self._first(row, int(limit)) for row, limit in zip(_rows(state), limits, strict=True)]
 
     def begin(self, state: DreamState) -> Position:
         """Returns the first position of an episode; `state` has one row."""
         left = self._dream.longest if self._horizon is None else min(self._dream.longest, self._horizon)
-        return self._first(tuple(field.numpy()[0] for field in state), left)
+        return self._first(_rows(self._dream.begun(state))[0], left)
 
     def follow(self, position: Position, action: int, state: DreamState) -> Position:
         """Returns the position after an action that was taken in the real environment, where it led to `state`."""
         self.expand([(position, action)])
         dreamed = position.children[action]
-        row = tuple(field.numpy()[0] for field in state)
+        row = _rows(state)[0]._replace(ledger=dreamed.moment.state.ledger)
         return self._after(position.moment, row, dreamed.reward, terminal=False)
 
-    def _first(self, row: tuple[np.ndarray, ...], left: int) -> Position:
-        return self._position(_Dreamed(row, left, {row[-1].tobytes(): 0.0}, 0.0))
+    def _first(self, row: DreamState, left: int) -> Position:
+        return self._position(_Dreamed(row, left, {row.action_mask.tobytes(): 0.0}, 0.0))
 
     def expand(self, steps: Sequence[tuple[Position, int]]) -> None:
         new = {(id(position), action): (position, action) for position, action in steps}
@@ -224,19 +229,18 @@ class DreamSimulator:
         if not wanted:
             return
         moments = [position.moment for position, _ in wanted]
-        before = DreamState(*(tf.stack(column) for column in zip(*(each.state for each in moments), strict=True)))
+        before = tf.nest.map_structure(lambda *fields: tf.stack(fields), *(each.state for each in moments))
         columns = np.array([position.columns[action] for position, action in wanted], np.int32)
         self._calls += 1
         seed = tf.constant([self._seed, self._calls], tf.int32)
         reached, rewards, terminals = self._dream.step(before, tf.constant(columns), seed)
-        rows = zip(*(field.numpy() for field in reached), strict=True)
         for (position, action), row, reward, terminal in zip(
-            wanted, rows, rewards.numpy(), terminals.numpy(), strict=True
+            wanted, _rows(reached), rewards.numpy(), terminals.numpy(), strict=True
         ):
             position.children[action] = self._after(position.moment, row, float(reward), bool(terminal))
 
-    def _after(self, before: _Dreamed, row: tuple[np.ndarray, ...], reward: float, terminal: bool) -> Position:
-        code = row[-1].tobytes()
+    def _after(self, before: _Dreamed, row: DreamState, reward: float, terminal: bool) -> Position:
+        code = row.action_mask.tobytes()
         total = before.total + reward
         if self.telescoping:
             total = before.past.get(code, total)
@@ -246,7 +250,7 @@ class DreamSimulator:
         return position
 
     def _position(self, moment: _Dreamed, *, reward: float = 0.0) -> Position:
-        z, hidden, _, mask = moment.state
+        z, hidden, mask = moment.state.z, moment.state.hidden, moment.state.action_mask
         key = z.tobytes(), hidden.tobytes(), mask.tobytes()
         return Position(np.flatnonzero(mask), (z, hidden, mask), key, moment, reward)
 

@@ -35,9 +35,6 @@ class PpoConfig:
       gradient_norm: bound on the global norm of the gradient; 0.5 in the published code of PPO.
       reward_scaling: whether rewards are divided by the running root mean square of the discounted returns, so that one
         learning rate fits graphs whose improvements differ a hundredfold (Engstrom et al. 2020).
-      telescoping: whether the environment's rewards are differences of a cost, so that loops earn nothing. The rewards
-        of a dream are then corrected to do the same (`controller.ppo.telescoping`). False for the rewards final,
-        percent and new_runtime, which are not such differences.
     """
 
     updates: int = 80
@@ -57,7 +54,6 @@ class PpoConfig:
     decay_power: float = 1.0
     gradient_norm: float = 0.5
     reward_scaling: bool = True
-    telescoping: bool = True
 
     def __post_init__(self) -> None:
         for name in ("updates", "batch", "horizon", "epochs", "minibatches"):

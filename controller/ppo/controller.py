@@ -14,7 +14,6 @@ from controller.policies.graph import GraphPolicy
 from controller.policies.latent import LatentPolicy
 from controller.ppo.config import FORMAT_VERSION, PolicyConfig, PpoConfig
 from controller.ppo.learner import PpoLearner, any_rows
-from controller.ppo.telescoping import settled
 from controller.stored import read
 from controller.worlds.graph_view import GraphView
 from taso_ext.files import write_arrays
@@ -172,12 +171,9 @@ class PpoController(Controller):
                 on_progress(update + 1, self._config.updates, metrics)
 
     def _play(self, world: Any, seed: int) -> Trajectory:
-        """Plays a rollout; with `telescoping`, corrects predicted rewards (`controller.ppo.telescoping`)."""
-        config = self._config
-        played: Trajectory = world.rollout(self.policy, batch=config.batch, horizon=config.horizon, seed=seed)
-        if isinstance(played.hidden, tuple) or not config.telescoping:
-            return played
-        return played._replace(reward=tf.constant(settled(played.reward.numpy(), played.legal.numpy())))
+        batch, horizon = self._config.batch, self._config.horizon
+        played: Trajectory = world.rollout(self.policy, batch=batch, horizon=horizon, seed=seed)
+        return played
 
     def view(self, env: Any) -> Any:
         return self._view(env)

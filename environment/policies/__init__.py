@@ -1,1 +1,1 @@
-"""Policies that need no training: uniformly random play and greedy play."""
+"""Policies that need no training: uniformly random play, directed random play and greedy play."""

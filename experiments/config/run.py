@@ -81,6 +81,8 @@ class CollectConfig:
       noop_probability: probability of ending the episode at each step; it is small, so that episodes are deep.
       everywhere_probability: probability that the drawn rule is carried out everywhere, if it has two matches; none: as
         likely as each of its sites. It has no effect without `environment.everywhere`.
+      directed: share of the steps in which random play tries what pays, by the prices that the engine predicts, or what
+        was seldom legal so far (`environment.policies.directed`).
       held_out: fraction of the episodes that the world model is measured on instead of trained on.
       processes: number of processes that play; the episodes do not depend on it.
     """
@@ -90,6 +92,7 @@ class CollectConfig:
     actions: Literal["site", "rank"] = "site"
     noop_probability: float = 0.01
     everywhere_probability: float | None = EVERYWHERE_PROBABILITY
+    directed: float = 0.0
     held_out: float = 0.1
     processes: int = 1
 
@@ -100,6 +103,7 @@ class CollectConfig:
         _require("noop_probability", self.noop_probability, 0, 1)
         if self.everywhere_probability is not None:
             _require("everywhere_probability", self.everywhere_probability, 0, 1)
+        _require("directed", self.directed, 0, 1)
         _require("held_out", self.held_out, 0, 0.9)
         _require("processes", self.processes, 1, 256)
 
@@ -113,6 +117,8 @@ class RecollectConfig:
       episodes: number of real episodes of the policy that each round adds to all earlier episodes.
       dreamed: fraction of these episodes in which the policy carries out a plan that it has dreamed, without the
         rewrites that turn out to be illegal; in the others it sees the real states.
+      omitted: share of the steps in which such an episode takes a rewrite that really pays and that the world model
+        considers illegal there, if there is one.
       steps: gradient steps of the MDN-RNN in each round; it starts from the weights of the round before.
       learning_rate: learning rate at the start of each round.
     """
@@ -120,6 +126,7 @@ class RecollectConfig:
     rounds: int = 0
     episodes: int = 100
     dreamed: float = 0.5
+    omitted: float = 0.0
     steps: int = 600
     learning_rate: float = 1e-3
 
@@ -127,6 +134,7 @@ class RecollectConfig:
         _require("rounds", self.rounds, 0, 99)
         _require("episodes", self.episodes, 1)
         _require("dreamed", self.dreamed, 0, 1)
+        _require("omitted", self.omitted, 0, 1)
         _require("steps", self.steps, 1)
         _require("learning_rate", self.learning_rate, 0)
 
@@ -360,10 +368,8 @@ class RunConfig:
             _require_world(self.world, self.controller)
         for name, options in self.options.items():
             require_options(name, options)
-        if self.ppo.telescoping:
-            _require_telescoping(self.environment.reward, "ppo.telescoping", "set ppo.telescoping=false too")
-        if self.controller == "cmaes" and self.cmaes.telescoping:
-            _require_telescoping(self.environment.reward, "cmaes.telescoping", "set cmaes.telescoping=false too")
+        if self.dream.telescoping:
+            _require_telescoping(self.environment.reward, "dream.telescoping", "set dream.telescoping=false too")
         if self.controller == "mpc":
             _require_telescoping(self.environment.reward, "a plan of mpc", "choose another controller")
         if self.controller == "ppo" and self.uses_world_model:

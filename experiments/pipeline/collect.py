@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controller.records import EpisodeRecord, best_record
+from environment import GraphSubstitutionEnv
+from environment.policies.directed import DirectedAgent
 from environment.policies.random import RandomAgent
 from experiments.config.run import RunConfig
 from experiments.pipeline.load import Loaded
@@ -18,7 +21,7 @@ from experiments.runs.progress import Bar
 from experiments.runs.run import Run, in_round, of_round, seed_for
 from experiments.runs.signals import raise_if_received
 from worldmodel.data.collection import EPISODES_PER_SHARD, Collection, OnShard, collect_shards
-from worldmodel.data.episodes import Episode, EpisodeBuffer, indexed_by_rank
+from worldmodel.data.episodes import BehaviourPolicy, Episode, EpisodeBuffer, indexed_by_rank
 from worldmodel.errors import IncompatibleEpisodes
 
 if TYPE_CHECKING:  # the stage imports TensorFlow when it runs
@@ -37,7 +40,7 @@ def collect_episodes(run: Run, loaded: Loaded) -> EpisodeBuffer:
     settings = run.config.collect
     collection = Collection(
         loaded.env_source,
-        RandomAgent(run.seed("random agent"), settings.noop_probability, run.config.everywhere_probability),
+        functools.partial(behaviour, config=run.config, seed=run.seed("random agent")),
         settings.episodes,
         run.seed(STAGE),
         run.directory.checkpoint(EPISODES),
@@ -61,6 +64,13 @@ def collect_episodes(run: Run, loaded: Loaded) -> EpisodeBuffer:
             bar.update(done if settings.steps is None else min(steps, total), best_percent=best)
 
         return random_play(run.config, _collected(collection, run.config, note))
+
+
+def behaviour(env: GraphSubstitutionEnv, *, config: RunConfig, seed: int) -> BehaviourPolicy:
+    """Returns the policy that plays the random episodes; it is for one shard, because directed play remembers."""
+    settings = config.collect
+    agent = RandomAgent(seed, settings.noop_probability, config.everywhere_probability)
+    return DirectedAgent(env, agent, settings.directed) if settings.directed else agent
 
 
 def _collected(collection: Collection, config: RunConfig, on_shard: OnShard | None = None) -> EpisodeBuffer:
@@ -130,6 +140,8 @@ def recollect_episodes(run: Run, loaded: Loaded, model: RoundModel, player: Play
                     seed=run.seed(f"{stage} {first}"),
                     dream=dream,
                     dreamed=run.config.recollect.dreamed,
+                    omitted=run.config.recollect.omitted,
+                    legal_from=run.config.dream.legal_from,
                     on_episode=_reporting(bar, first),
                 ).save(path)
                 run.directory.keep_counts(stage)

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controller.interface import Controller
-from controller.ppo.telescoping import settled
 from controller.records import EpisodeRecord
 from controller.registry import build, needs_tensorflow
 from experiments.config.run import RunConfig
@@ -37,6 +36,7 @@ from experiments.pipeline.load import Loaded
 from experiments.pipeline.world_model import RoundModel, train_further, train_world_model
 from experiments.runs.directory import finite
 from experiments.runs.run import Run, in_round, of_round, start_tensorflow
+from worldmodel.accuracy.omissions import Offers
 from worldmodel.data.episodes import EpisodeBuffer
 
 if TYPE_CHECKING:  # the stage imports TensorFlow when it runs
@@ -115,7 +115,7 @@ class Learning:
     def accuracy(self, number: int) -> list[dict[str, Any]]:
         """Returns the accuracy of a round's world model on held-out episodes; see `measure_accuracy`."""
         run = self.run if number else self.first
-        return world_model.measure_accuracy(run, self.model(number), *self.episodes(number))
+        return world_model.measure_accuracy(run, self.loaded, self.model(number), *self.episodes(number))
 
     def root_dream(self, model: WorldModel) -> DreamEnv:
         """Returns the dream of a world model that begins at the start graph."""
@@ -174,15 +174,15 @@ class Learning:
         directory = self._mixed_directory(number)
         return [read_episodes(directory)] if directory.is_dir() else []
 
-    def plans(self, number: int) -> dict[str, float | None]:
+    def plans(self, number: int) -> dict[str, Any]:
         """Plays a round's controller wholly in its dream, from the start graph, and tries the same rewrites in reality.
 
         This shows how much it exploits the mistakes of the dream that it was trained in. The result is kept as
         `checkpoints/exploit.json`, of a later round as `checkpoints/exploit-<number>.json`.
 
         Returns:
-          The fields of `worldmodel.accuracy.exploit.Comparison`, with None for undefined ones; empty if the sums of
-          rewards are not improvements.
+          The fields of `worldmodel.accuracy.exploit.Comparison`, with None for undefined ones, and the
+          `worldmodel.accuracy.omissions.Offers.facts` of the plans; empty if the sums of rewards are not improvements.
         """
         run, stage = self.run, of_round(EXPLOIT, number)
         name = f"checkpoints/{stage}.json"
@@ -220,7 +220,7 @@ class Learning:
         return [*self._played.values(), *self._mixed(self.run.config.recollect.rounds)]
 
 
-def _dreamed_and_real(learning: Learning, number: int, controller: Controller) -> dict[str, float | None]:
+def _dreamed_and_real(learning: Learning, number: int, controller: Controller) -> dict[str, Any]:
     from worldmodel.accuracy.exploit import compare, dreamed_then_replayed
     from worldmodel.dream.players import player_of
 
@@ -233,10 +233,10 @@ def _dreamed_and_real(learning: Learning, number: int, controller: Controller) -
         episodes=PLANS,
         horizon=config.environment.max_steps,
         seed=learning.run.seed(of_round(EXPLOIT, number)),
-        settle=settled if config.ppo.telescoping else None,
     )
     found = dataclasses.asdict(compare(played))
-    return {name: finite(value) for name, value in found.items()}
+    offers = Offers.joined(each.offers for each in played)
+    return {name: finite(value) for name, value in found.items()} | offers.facts(learning.loaded.env.rule_names)
 
 
 def learner(config: RunConfig, loaded: Loaded, seed: int, model: WorldModel | None = None) -> Controller:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,9 +12,14 @@ from experiments.pipeline.load import Loaded
 from experiments.runs.directory import finite
 from experiments.runs.progress import Bar
 from experiments.runs.run import Run, in_round, of_round
+from worldmodel.accuracy import figure_names as names
+from worldmodel.accuracy.baselines import Trivial
+from worldmodel.accuracy.omissions import Offers, paying_along
+from worldmodel.accuracy.rewards_and_masks import mask_figures, total_figures
 from worldmodel.data.episodes import EpisodeBuffer
 
 if TYPE_CHECKING:  # the stage imports TensorFlow when it runs
+    from worldmodel.accuracy.open_loop import OpenLoop, Windows
     from worldmodel.signature import Signature
     from worldmodel.world_model import WorldModel
 
@@ -111,9 +116,12 @@ def train_further(run: Run, before: RoundModel, buffer: EpisodeBuffer) -> RoundM
 
 
 def measure_accuracy(
-    run: Run, model: RoundModel, training: EpisodeBuffer, held_out: EpisodeBuffer
+    run: Run, loaded: Loaded, model: RoundModel, training: EpisodeBuffer, held_out: EpisodeBuffer
 ) -> list[dict[str, Any]]:
     """Returns the open-loop accuracy after each of `STEPS` that the episodes reach, from states unseen in training.
+
+    Each row also has the `worldmodel.accuracy.omissions.Offers.facts` of its states; a figure that is undefined, such
+    as a precision without predictions, is None.
 
     The result is kept as `checkpoints/accuracy.json`, of a later round as `checkpoints/accuracy-<number>.json`.
     """
@@ -122,44 +130,68 @@ def measure_accuracy(
     if run.directory.finished(stage):
         return run.directory.stored(name, list)
     with run.stage(stage, in_round("measure the world model", model.number), 1) as bar:
-        figures = _figures(model.fresh(), training, held_out)
+        figures = list(_rows(run, loaded, model.fresh(), training, held_out))
         run.directory.write_json(name, figures)
         bar.update(1)
     return figures
 
 
-def _figures(model: WorldModel, training: EpisodeBuffer, held_out: EpisodeBuffer) -> list[dict[str, Any]]:
-    """Returns a row for each number of steps; undefined figures are None (such as a precision without predictions)."""
-    from worldmodel.accuracy import figure_names as names
-    from worldmodel.accuracy.baselines import Trivial
-    from worldmodel.accuracy.latents import latent_figures
-    from worldmodel.accuracy.open_loop import longest_open_loop
-    from worldmodel.accuracy.rewards_and_masks import mask_figures, total_figures
+def _rows(
+    run: Run, loaded: Loaded, model: WorldModel, training: EpisodeBuffer, held_out: EpisodeBuffer
+) -> Iterator[dict[str, Any]]:
+    """Yields for each number of steps the figures of predictions, and the facts of what the dream offers."""
+    from worldmodel.accuracy.open_loop import longest_windows, play
 
-    seen = training.states()
-    played = longest_open_loop(model, held_out, STEPS, first=FIRST, seen=seen, at_least=ENOUGH)
-    if played is None:
-        return []
-    trivial, rules = Trivial.of(training, model), model.table.rules[:-1]
-    shown = {
-        names.LATENT_ERROR: "latent_error",
-        names.MASK_ERROR: "mask_error",
-        names.CHANGE_PRECISION: "change_precision",
-        names.CHANGE_RECALL: "change_recall",
-        names.TOTAL_R2: "return_r2",
-        names.TOTAL_ERROR: "return_mae",
-    }
-    rows = []
-    for step in (step for step in STEPS if step <= played.real.steps):
-        figures = [
-            *latent_figures(played, trivial, step, resamples=0),
-            *mask_figures(played, trivial, rules, step, resamples=0),
-            *total_figures(played, trivial, step, resamples=0),
-        ]
-        values = {shown[figure.name]: figure.model.value for figure in figures if figure.name in shown}
-        stored = {name: finite(value) for name, value in values.items()}
-        rows.append({"step": step, "windows": len(played.real.episode), **stored})
-    return rows
+    windows = longest_windows(model, held_out, STEPS, first=FIRST, seen=training.states(), at_least=ENOUGH)
+    if windows is None:
+        return
+    steps = [step for step in STEPS if step <= windows.steps]
+    played, omitted = play(model, windows), _omissions(run, loaded, model, held_out, windows, steps)
+    trivial = Trivial.of(training, model)
+    for step in steps:
+        yield _figures(model, played, trivial, step) | omitted.get(step, {})
+
+
+def _figures(model: WorldModel, played: OpenLoop, trivial: Trivial, step: int) -> dict[str, Any]:
+    """Returns the figures of predictions after some steps."""
+    from worldmodel.accuracy.latents import latent_figures
+
+    figures = [
+        *latent_figures(played, trivial, step, resamples=0),
+        *mask_figures(played, trivial, model.table.rules[:-1], step, resamples=0),
+        *total_figures(played, trivial, step, resamples=0),
+    ]
+    values = {_SHOWN[figure.name]: figure.model.value for figure in figures if figure.name in _SHOWN}
+    stored = {name: finite(value) for name, value in values.items()}
+    return {"step": step, "windows": len(played.real.episode), **stored}
+
+
+def _omissions(
+    run: Run, loaded: Loaded, model: WorldModel, held_out: EpisodeBuffer, windows: Windows, steps: Sequence[int]
+) -> dict[int, dict[str, Any]]:
+    """Returns the facts of what the dream offers after each number of steps, at the probability that the dream uses.
+
+    There are none if actions are named by rank, because such episodes cannot be replayed.
+    """
+    from worldmodel.accuracy.open_loop import play
+
+    if run.config.collect.actions != "site":
+        return {}
+    played = play(model, windows, legal_from=run.config.dream.legal_from)
+    found = paying_along(loaded.env, held_out, windows, steps)
+    offers = {step: Offers.of(model.table, paying, played.dreamed.legal[step]) for step, paying in found.items()}
+    return {step: each.facts(loaded.env.rule_names) for step, each in offers.items()}
+
+
+_SHOWN = {
+    names.LATENT_ERROR: "latent_error",
+    names.MASK_ERROR: "mask_error",
+    names.CHANGE_PRECISION: "change_precision",
+    names.CHANGE_RECALL: "change_recall",
+    names.TOTAL_R2: "return_r2",
+    names.TOTAL_ERROR: "return_mae",
+}
+"""The figures of accuracy that a run keeps, and their keys in its rows."""
 
 
 class _Part(NamedTuple):

@@ -24,9 +24,10 @@ from experiments.reports.summary import (
     time_rows,
 )
 from experiments.runs.directory import MetricsLog
-from experiments.runs.result import Result
+from experiments.runs.result import LEAST_OFFERED, Result
 from experiments.runs.run import in_round, of_round
 from taso_ext.files import write_text
+from worldmodel.config import PAYS_PERCENT
 
 
 def stages_of_losses(last_round: int) -> dict[str, str]:
@@ -143,7 +144,9 @@ def accuracy_section(result: Result) -> list[str]:
         "## World model on held-out episodes",
         _table(list(ACCURACY_COLUMNS.values()), rows),
         "Open loop: the model sees the actions and nothing else. Latent and mask errors are relative to copying the "
-        "first state (1 would be no better); precision and recall are of the legal actions that changed.",
+        "first state (1 would be no better); precision and recall are of the legal actions that changed. What pays are "
+        f"the rewrites that really lower the cost by more than {PAYS_PERCENT:g} % there; the dream of a policy should "
+        f"offer {LEAST_OFFERED:.0%} of them.",
     ]
 
 
@@ -159,7 +162,8 @@ def rounds_section(result: Result) -> list[str]:
         "Each round adds real episodes of the policy to what the world model learns from, and trains a policy anew. "
         f"Mask error and R² as above, after {steps} steps. Then the policy makes plans wholly in its dream: their mean "
         "improvement there, that of the same rewrites in reality until the first illegal one, the mean difference of "
-        "the two, and the share of rewrites that are illegal (– where rewards do not tell improvements).",
+        "the two, the share of rewrites that are illegal (– where rewards do not tell improvements), and the share of "
+        "the rewrites that really pay along these plans which the dream offers.",
     ]
 
 

@@ -31,6 +31,7 @@ ACCURACY_COLUMNS = {
     "mask_error": "mask error",
     "change_precision": "precision",
     "change_recall": "recall",
+    "offered": "offered of what pays",
     "return_r2": "R² of the return",
     "return_mae": "mean error of the return [%]",
 }
@@ -43,6 +44,8 @@ ROUND_COLUMNS = {
     "real_percent": "real [%]",
     "gap": "gap [points]",
     "illegal_share": "illegal",
+    "offered": "offered of what pays",
+    "paying_recall": "the same along plans",
 }
 
 
@@ -159,7 +162,8 @@ def time_rows(result: Result) -> list[tuple[str, str]]:
 
 def remarks(result: Result) -> list[str]:
     """Returns the sentences that are printed below the tables, the most important first."""
-    return [line for line in (result.conclusion(), result.alarm(), *verification_lines(result)) if line]
+    first = result.conclusion(), result.alarm(), result.omission_alarm()
+    return [line for line in (*first, *verification_lines(result)) if line]
 
 
 def not_verified(result: Result) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controller.records import ratio_noise
@@ -18,6 +18,11 @@ MEASURED_FORMAT = 2
 """Version of the files that keep a `MeasuredRatio`; version 2 has the verdict."""
 MORE_ROUNDS = 3
 """Rounds of recollection to suggest if dreams are too good to be true: as many as `rlflow reproduce accuracy` runs."""
+
+LEAST_OFFERED = 0.98
+"""The share that a dream must offer of the rewrites that really pay, as `rlflow reproduce controllers` requires."""
+OMITTED_NAMED = 3
+"""Number of rules that the alarm of omissions names."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,6 +243,32 @@ class Result:
     def to_json(self) -> dict[str, Any]:
         """Returns plain JSON values."""
         return dataclasses.asdict(self)
+
+    def omission_alarm(self) -> str:
+        """Returns a warning if the last dream offers too few of the rewrites that really pay; else an empty text.
+
+        Held-out states of all numbers of steps count together, and so do those along the last policy's plans.
+        """
+        plans = [row["plans"] for row in self.rounds if row["plans"]]
+        offered, place = min((_offered(self.accuracy), "in held-out states"), (_offered(plans[-1:]), "along its plans"))
+        if offered >= LEAST_OFFERED:
+            return ""
+        omitted: Counter[str] = Counter()
+        for row in (*self.accuracy, *plans[-1:]):
+            omitted.update(row.get("omitted", {}))
+        names = ", ".join(name for name, _ in omitted.most_common(OMITTED_NAMED))
+        return (
+            f"Alarm: the dream offers {offered:.1%} of the rewrites that really pay {place}, less than "
+            f"{LEAST_OFFERED:.0%}, so that its policy cannot learn to take them, mostly: {names}. Let the model learn "
+            f"more of them: --set collect.directed=0.5 --recollect {self.last_round + 1}."
+        )
+
+
+def _offered(rows: Sequence[Mapping[str, Any]]) -> float:
+    """Returns the share that a dream offers of all rewrites that pay in the states of rows; 1 if nothing pays."""
+    facts = [row for row in rows if row.get("paying")]
+    paying = sum(row["paying"] for row in facts)
+    return sum(row["paying"] * row["offered"] for row in facts) / paying if paying else 1.0
 
 
 def plus_minus(noise: float) -> str:

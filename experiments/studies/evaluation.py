@@ -51,7 +51,10 @@ def evaluate_model(learning: Learning, number: int, effort: Effort) -> Record:
         intervals = fitted_intervals(model, training, validation, effort)
         predictors = Predictors.of(model, training)
         for done, (play, held_out) in enumerate(played.items()):
-            found = held_out_figures(model, predictors, held_out, intervals["factor"], effort)
+            found = [
+                *held_out_figures(model, predictors, held_out, intervals["factor"], effort),
+                *omission_figures(learning, model, predictors, env, held_out, effort),
+            ]
             figures += [{"play": play, **as_record(figure)} for figure in found]
             bar.update(done + 1)
     return {
@@ -245,6 +248,38 @@ def held_out_figures(
             yield from total_figures(played, trivial, step, resamples=resamples)
     if played is not None and played.real.steps > 1 and model.mdn_rnn.config.dynamics != "deterministic":
         yield from temperature_figures(model, played.real, resamples=resamples)
+
+
+def omission_figures(
+    learning: Learning,
+    model: WorldModel,
+    predictors: Predictors,
+    env: GraphSubstitutionEnv,
+    held_out: EpisodeBuffer,
+    effort: Effort,
+) -> Iterator[Figure]:
+    """Yields the figures of the rewrites that really pay, at the probability from which the dream calls them legal.
+
+    No figures exist if actions are named by rank, since such episodes cannot be replayed, or if there are no windows.
+
+    Args:
+      predictors: see `held_out_figures`.
+      env: the environment of the held-out episodes.
+    """
+    from worldmodel.accuracy.omissions import paying_along, paying_figures
+    from worldmodel.accuracy.open_loop import longest_windows, play
+
+    config = learning.run.config
+    windows = longest_windows(
+        model, held_out, effort.steps, first=effort.first, stride=effort.stride, seen=predictors.seen,
+        at_least=effort.at_least,
+    )  # fmt: skip
+    if config.collect.actions != "site" or windows is None:
+        return
+    played = play(model, windows, legal_from=config.dream.legal_from)
+    steps = _reached(effort.steps, windows.steps)
+    for step, paying in paying_along(env, held_out, windows, steps).items():
+        yield from paying_figures(played, predictors.trivial, paying, model.table, step, resamples=effort.resamples)
 
 
 def _reached(steps: Sequence[int], most: int) -> list[int]:

@@ -12,7 +12,6 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
-from controller.ppo.telescoping import settled
 from experiments.config.run import RunConfig
 from experiments.executors.units import Record
 from experiments.pipeline.learning import Learning
@@ -207,7 +206,6 @@ class Case:
             model,
             env,
             played,
-            settle=settled if config.ppo.telescoping else None,
             config=config.dream,
         )
         best = [100.0 * record.improvement for record in records]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from controller.ppo.telescoping import settled
 from experiments.executors.units import Record
 from experiments.pipeline.learning import Learning
 from experiments.studies.setting import Effort
@@ -40,7 +39,6 @@ def exploit(learning: Learning, number: int, effort: Effort) -> Record:
     from worldmodel.dream.players import player_of
 
     config, env, player = learning.run.config, learning.loaded.env, player_of(controller)
-    settle = settled if config.ppo.telescoping else None
     trivial = Trivial.of(learning.episodes(number)[0], model)
     with learning.run.bar(f"play the policy of round {number}", 2) as bar:
         seed = learning.run.seed(f"exploit {number}")
@@ -50,7 +48,6 @@ def exploit(learning: Learning, number: int, effort: Effort) -> Record:
             player,
             episodes=effort.policy_episodes,
             seed=seed,
-            settle=settle,
             config=config.dream,
         )
         bar.update(1)
@@ -62,7 +59,6 @@ def exploit(learning: Learning, number: int, effort: Effort) -> Record:
             episodes=effort.policy_episodes,
             horizon=config.environment.max_steps,
             seed=seed,
-            settle=settle,
         )
         bar.update(2)
     return {

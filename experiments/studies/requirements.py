@@ -5,13 +5,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
+from experiments.runs.result import LEAST_OFFERED
 from experiments.studies.evaluation import GREEDY, RANDOM
 from worldmodel.accuracy import figure_names as names
 from worldmodel.accuracy.baselines import PER_RULE
+from worldmodel.accuracy.omissions import PAYING_RECALL
 
 REAL_GAP = "played for real, real masks: gap [points]"
 DREAM_GAP = "played in the dream, then replayed: gap [points]"
 DREAM_ILLEGAL = "played in the dream: share of rewrites illegal in reality"
+REAL_OFFERED = "played for real: share offered of the rewrites that pay along the way"
+DREAM_OFFERED = "played in the dream: share offered of the rewrites that really pay along the way"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +48,7 @@ _EVERYWHERE: Mapping[tuple[str, int], Requirement] = {
     (names.COUNTS_PER_RULE, 10): Requirement(at_least=0.85),
     (names.TERMINAL_PRECISION, 1): Requirement(at_least=0.95),
     (names.TERMINAL_RECALL, 1): Requirement(at_least=0.95),
+    (PAYING_RECALL, _ANY_STEP): Requirement(at_least=LEAST_OFFERED),
     (names.LATENT_ERROR, 1): Requirement(at_most=0.40),
     (names.LATENT_ERROR, 10): Requirement(at_most=0.30),
     (names.LATENT_ERROR, 20): Requirement(at_most=0.25),
@@ -71,6 +76,8 @@ _OF_POLICIES: Mapping[str, Requirement] = {
     REAL_GAP: Requirement(at_most=2.5),
     DREAM_GAP: Requirement(at_most=5.0),
     DREAM_ILLEGAL: Requirement(at_most=0.15),
+    REAL_OFFERED: Requirement(at_least=LEAST_OFFERED),
+    DREAM_OFFERED: Requirement(at_least=LEAST_OFFERED),
 }
 
 

@@ -72,6 +72,7 @@ REMOVED: Mapping[str, Any] = {
     "world_model.mdn_rnn_training.open_loop_steps": 0,
     "world_model.mdn_rnn_training.open_loop_weight": 0.5,
     "evaluate.no_repeat": False,
+    "ppo.telescoping": True,
 }
 """Removed settings by path ("world_model.mdn_rnn.inertia"), each with the value that gives the same units as now."""
 OF_THE_MODEL, OF_THE_POLICY = ("environment", "collect", "world_model"), ("dream", "policy", "ppo", "recollect")

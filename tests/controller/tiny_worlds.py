@@ -88,6 +88,9 @@ class TinyWorld:
     def from_root(self) -> TinyWorld:
         return self
 
+    def begun(self, state: DreamState) -> DreamState:
+        return state
+
     def step(self, state: DreamState, action: tf.Tensor, seed: tf.Tensor) -> tuple[DreamState, tf.Tensor, tf.Tensor]:
         """Takes one step in every row, like `DreamEnv.step`."""
         states, actions = state.z.numpy().argmax(axis=1), action.numpy()

@@ -17,7 +17,7 @@ from experiments.cli import main
 from tests import commands
 
 VALID = "squeezenet1.1-tiny"
-OTHER_REWARD = ("--set", "ppo.telescoping=false", "--set")
+OTHER_REWARD = ("--set", "dream.telescoping=false", "--set")
 
 
 @pytest.fixture(autouse=True)

@@ -58,7 +58,7 @@ def test_senseless_settings_are_refused(
 
 
 def test_plans_need_rewards_that_telescope(capsys: pytest.CaptureFixture[str]) -> None:
-    assert optimise("mpc", "environment.reward=final", "ppo.telescoping=false") == 2
+    assert optimise("mpc", "environment.reward=final", "dream.telescoping=false") == 2
     assert "a plan of mpc takes for granted; choose another controller" in capsys.readouterr().err
 
 

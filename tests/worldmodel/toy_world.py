@@ -8,6 +8,7 @@ in a chain. Episodes end when nothing applies. Costs, legal actions and the grap
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,6 +104,23 @@ class ToyEnv:
             if right is not None and self.cells[right] in (0, 1):
                 pairs.append((1 if self.cells[right] == 1 else 2, site))
         return np.array(pairs, np.int32).reshape(-1, 2)
+
+    @property
+    def num_rules(self) -> int:
+        return len(RULE_NAMES)
+
+    @property
+    def state(self) -> Any:
+        return SimpleNamespace(cost=SimpleNamespace(ms=self.cost_ms()))
+
+    def candidates(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The cost after each legal rewrite."""
+        legal, cells, costs = self.legal_actions(), self.cells.copy(), []
+        for rule, site in legal.tolist():
+            self.rewrite(rule, site)
+            costs.append(self.cost_ms())
+            self.cells = cells.copy()
+        return legal[:, 0], legal[:, 1], np.array(costs, float)
 
     def cost_ms(self) -> float:
         return 1.0 + sum(CELL_COST_MS[int(cell)] for cell in self.cells if cell != GONE)

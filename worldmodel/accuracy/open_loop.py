@@ -152,12 +152,28 @@ def longest_open_loop(
     seen: Collection[str] = (),
     at_least: int = 1,
 ) -> OpenLoop | None:
-    """Returns `open_loop` over the longest of `lengths` that has enough windows; None if there are no windows.
+    """Returns `open_loop` over the `longest_windows`; None if there are no windows."""
+    windows = longest_windows(world_model, buffer, lengths, first=first, stride=stride, seen=seen, at_least=at_least)
+    return None if windows is None else play(world_model, windows)
 
-    Longer lengths are left out, so callers must check `OpenLoop.real.steps`.
+
+def longest_windows(
+    world_model: WorldModel,
+    buffer: EpisodeBuffer,
+    lengths: Sequence[int],
+    *,
+    first: int = 0,
+    stride: int = 10,
+    seen: Collection[str] = (),
+    at_least: int = 1,
+) -> Windows | None:
+    """Returns the windows of the longest of `lengths` that has enough of them; None if there are no windows.
+
+    Longer lengths are left out, so callers must check `Windows.steps`.
 
     Args:
       lengths: numbers of steps, in any order.
+      first, stride, seen: see `open_loop`.
       at_least: how many windows are enough; the shortest length needs only one.
     """
     longest = None
@@ -167,7 +183,7 @@ def longest_open_loop(
             break
         if longest is None or len(windows.episode) >= at_least:
             longest = windows
-    return None if longest is None else play(world_model, longest)
+    return longest
 
 
 def cut_windows(
@@ -262,13 +278,23 @@ def _cut(
             )
 
 
-def play(world_model: WorldModel, windows: Windows, *, temperature: float = 0.0, seed: int = 0) -> OpenLoop:
-    """Predicts the steps of windows along their actions, from their first states.
+def play(
+    world_model: WorldModel,
+    windows: Windows,
+    *,
+    temperature: float = 0.0,
+    seed: int = 0,
+    legal_from: float = LIKELIER_THAN_NOT,
+) -> OpenLoop:
+    """Predicts the steps of windows along their actions, from their first states; rewards are what the networks say.
 
+    Args:
+      temperature, seed: see `open_loop`.
+      legal_from: probability from which a rewrite is predicted to be legal.
     Raises:
       NonFinitePrediction: if a prediction is not finite.
     """
-    config = DreamConfig(temperature=temperature, legal_from=LIKELIER_THAN_NOT)
+    config = DreamConfig(temperature=temperature, legal_from=legal_from, telescoping=False)
     dream: DreamEnv | None = None
     parts = []
     for chunk in windows.chunks():

@@ -1,7 +1,7 @@
 """Collection of episodes in shards, files of consecutive episodes, by any number of processes.
 
-A shard depends only on the collection's seed and its own number. So the episodes of a collection depend neither on the
-number of processes nor on interruptions.
+A shard depends only on the collection's seed and its own number; a behaviour policy that remembers what it has seen
+begins every shard anew. So the episodes of a collection depend neither on the number of processes nor on interruptions.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Collection:
     Attributes:
       make_env: makes the real environment. It is sent to other processes, so it has to be picklable, like a function
         of a module or a `functools.partial` of one.
-      policy: the behaviour policy; it has to be picklable too.
+      make_policy: makes the behaviour policy of a shard, for the environment that plays it; it has to be picklable too.
       episodes: how many episodes to collect.
       seed: the seed of all random draws.
       directory: the directory of the shards; existing shards are kept.
     """
 
     make_env: Callable[[], RewriteEnv]
-    policy: BehaviourPolicy
+    make_policy: Callable[[RewriteEnv], BehaviourPolicy]
     episodes: int
     seed: int
     directory: Path
@@ -126,7 +126,7 @@ def _played(collection: Collection, numbers: list[int]) -> Iterator[tuple[int, E
 
 def _play(collection: Collection, env: RewriteEnv, number: int) -> EpisodeBuffer:
     first, count = collection.range(number)
-    shard = collect(env, collection.policy, count, collection.seed, first=first)
+    shard = collect(env, collection.make_policy(env), count, collection.seed, first=first)
     shard.save(collection.shard(number))
     return shard
 

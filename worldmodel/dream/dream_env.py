@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -15,7 +14,8 @@ from worldmodel.data.batches import EpisodeData
 from worldmodel.data.episodes import EpisodeBuffer, RewriteEnv
 from worldmodel.data.trajectory import Policy, Trajectory
 from worldmodel.dream.latent_env import LatentEnv
-from worldmodel.dream.step import DreamSettings, DreamState, StartStates
+from worldmodel.dream.settlement import draw_numbers, open_ledger
+from worldmodel.dream.step import DreamSettings, DreamState, StartStates, legal_logit
 from worldmodel.dynamics.mixture import ALGORITHM
 from worldmodel.world_model import WorldModel
 
@@ -86,6 +86,9 @@ class DreamEnv:
     the horizon, and also at the depth of the longest training episode, because the model knows nothing of deeper
     states.
 
+    With `DreamConfig.telescoping` the rewards of every row sum to zero around loops (`worldmodel.dream.settlement`), in
+    `rollout` as in `step`. Without it they are what the networks say.
+
     Attributes:
       latent_size, hidden_size, num_actions: sizes; NO-OP is not counted.
       longest: depth of the longest training episode.
@@ -123,8 +126,14 @@ class DreamEnv:
         self.num_actions = start_graph.table.num_actions
         self._model, self._config, self.longest = world_model, config, world_model.statistics.longest
         self._codes = world_model.mdn_rnn.action_codes(world_model.inputs(start_graph))
-        scalars = config.temperature, config.pessimism, math.log(config.legal_from / (1.0 - config.legal_from))
-        self._settings = DreamSettings(*(tf.constant(scalar, tf.float32) for scalar in scalars))
+        self._remembered = self.longest if config.telescoping else 0
+        self._numbers = tf.constant(draw_numbers(self.num_actions, self._remembered))
+        self._settings = DreamSettings(
+            tf.constant(config.temperature, tf.float32),
+            tf.constant(config.pessimism, tf.float32),
+            tf.constant(legal_logit(config.legal_from), tf.float32),
+            self._numbers if config.telescoping else (),
+        )
         self._starts, self._roots, self._root_fraction = starts, roots, config.root_fraction
         self._xla = xla
         self._programs: dict[tuple[Policy, int, int | None], Callable[[tf.Tensor, tf.Tensor], Trajectory]] = {}
@@ -164,7 +173,13 @@ class DreamEnv:
         return tf.maximum(self.longest - tf.gather(self._starts.depth, starts), 1)
 
     def _state_of(self, starts: tf.Tensor) -> DreamState:
-        return DreamState(*(tf.gather(values, starts) for values in self._starts.state))
+        """Returns the states at some indices int32 [B], with new ledgers."""
+        state: DreamState = tf.nest.map_structure(lambda values: tf.gather(values, starts), self._starts.state)
+        return self.begun(state)
+
+    def begun(self, state: DreamState) -> DreamState:
+        """Returns real states as the first states of rows, which means with new ledgers."""
+        return state._replace(ledger=open_ledger(state.action_mask, self._numbers, self._remembered))
 
     def _draw(self, batch: int, seed: tf.Tensor) -> tf.Tensor:
         """Draws the indices of start states: int32 [batch]."""
@@ -184,7 +199,7 @@ class DreamEnv:
         """Takes one step in every row, for planners; `rollout` plays whole episodes.
 
         Args:
-          state: from `start` or the last `step`.
+          state: from `start` or the last `step`, or a real state, with which a row begins.
           action: int32 [B] in [0, A].
           seed: int32 [2].
         Returns:
@@ -192,6 +207,8 @@ class DreamEnv:
         """
         if tf.executing_eagerly():
             count(dreamed_steps=len(action))
+        if isinstance(state.ledger, tuple):
+            state = self.begun(state)
         arguments = state, action, seed, self._codes, self._settings
         result: tuple[DreamState, tf.Tensor, tf.Tensor] = self._model.dream_step(*arguments)
         return result
@@ -200,7 +217,7 @@ class DreamEnv:
         """Takes given actions in every row.
 
         Args:
-          state: from `start`, with B rows.
+          state: from `start`, or real states, with B rows.
           actions: int32 [T, B] in [0, A].
         """
         latents, masks = [state.z.numpy()], [state.action_mask.numpy()]

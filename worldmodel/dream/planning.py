@@ -1,9 +1,9 @@
 """Planners: searches for the sequence of rewrites that a dream promises the most for.
 
 Both take the dream's steps and obey its masks. A plan may end after any of its rewrites, so NO-OP is never searched.
-Rewards telescope: a plan that comes back to the legal actions of one of its earlier states has earned nothing in
-between, exactly as in `controller.ppo.telescoping` for the rewards of PPO. Give both a dream of temperature 0, because
-then its promise depends on the plan alone.
+Rewards telescope, in the dream itself (`worldmodel.dream.settlement`) and over what came before the origin: a plan that
+comes back to the legal actions of one of its earlier states has earned nothing in between. Give both a dream of
+temperature 0, because then its promise depends on the plan alone.
 
 | `beam_search`            | keeps the best `width` states of every depth (Lowerre 1976)                          |
 | `cross_entropy_planning` | refits a distribution over plans to the best that it drew (Rubinstein & Kroese 2004) |
@@ -130,7 +130,7 @@ def _step(dream: DreamEnv, state: DreamState, rows: np.ndarray, actions: np.ndar
     """
     parts = list(_chunks(dream, state, rows, actions, depth))
     states, rewards, terminals = zip(*parts, strict=True)
-    reached = DreamState(*(tf.concat(field, axis=0) for field in zip(*states, strict=True)))
+    reached: DreamState = tf.nest.map_structure(lambda *fields: tf.concat(fields, axis=0), *states)
     found = _Step(reached, np.concatenate(rewards).astype(np.float64), np.concatenate(terminals))
     if not np.isfinite(found.rewards).all():
         raise NonFinitePrediction(
@@ -145,11 +145,17 @@ def _chunks(
 ) -> Iterator[tuple[DreamState, np.ndarray, np.ndarray]]:
     for begin in range(0, len(rows), ROWS_AT_ONCE):
         chunk = slice(begin, begin + ROWS_AT_ONCE)
-        before = DreamState(*(tf.gather(field, rows[chunk]) for field in state))
+        before = rows_of(state, rows[chunk])
         reached, reward, terminal = dream.step(
             before, tf.constant(actions[chunk], tf.int32), tf.constant([0, depth], tf.int32)
         )
         yield reached, reward.numpy(), terminal.numpy()
+
+
+def rows_of(state: DreamState, rows: np.ndarray) -> DreamState:
+    """Returns some rows of a state."""
+    found: DreamState = tf.nest.map_structure(lambda field: tf.gather(field, rows), state)
+    return found
 
 
 def _plan(actions: np.ndarray, totals: np.ndarray) -> Plan:
@@ -195,7 +201,7 @@ def beam_search(dream: DreamEnv, *, width: int, depth: int) -> Plan:
         kept = _best_states(totals, reached, returned, step.terminals)[:width]
         if not len(kept):
             break
-        state = DreamState(*(tf.gather(field, kept) for field in step.state))
+        state = rows_of(step.state, kept)
         visited, taken = _Visited(*(field[kept] for field in candidates)), sequences[kept]
     return best
 
@@ -285,7 +291,7 @@ def _drawn_plans(
     The first plan follows the guess as far as it is legal.
     """
     codes, rows = _draw_codes(dream), np.arange(population)
-    state = DreamState(*(tf.repeat(field, population, axis=0) for field in origin.state))
+    state: DreamState = tf.nest.map_structure(lambda field: tf.repeat(field, population, axis=0), origin.state)
     visited = _Visited.start(codes, origin, population)
     taken = np.zeros((population, len(shares)), np.int32)
     over = np.zeros(population, bool)

@@ -6,11 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
+from worldmodel.accuracy.omissions import PayingEnv, paying_rewrites
 from worldmodel.data.episodes import Episode, EpisodeBuffer, RewriteEnv, collect
+from worldmodel.data.trajectory import LatentObservation
 from worldmodel.dream.dream_env import DreamEnv
 from worldmodel.dream.latent_env import LatentEnv
 from worldmodel.dream.players import Player
+from worldmodel.dream.step import legal_logit
 from worldmodel.world_model import WorldModel
 
 _LATENT, _IS_FIRST = "latent", "is first"
@@ -18,13 +22,15 @@ _LATENT, _IS_FIRST = "latent", "is first"
 
 def recollect(
     world_model: WorldModel,
-    env: RewriteEnv,
+    env: PayingEnv,
     player: Player,
     *,
     episodes: int,
     seed: int,
     dream: DreamEnv | None = None,
     dreamed: float = 0.5,
+    omitted: float = 0.0,
+    legal_from: float = 0.5,
     on_episode: Callable[[Episode], None] | None = None,
 ) -> EpisodeBuffer:
     """Returns real episodes of a player; `EpisodeBuffer.extend` adds them to those that the model was trained on.
@@ -33,6 +39,9 @@ def recollect(
     in reality, except those that turn out to be illegal. These episodes lead to the states where dreams go wrong. A
     player that sees the real states would not go there, and the model would not learn from them.
 
+    A player does not take what its dream does not offer, and real episodes of it would not teach the model any better.
+    So some steps take a rewrite that really pays and that the model, one step before, considered illegal.
+
     The episodes hold all legal actions, but the player can only take actions in the model's table.
 
     Args:
@@ -40,11 +49,15 @@ def recollect(
       player: it sees the real states through `world_model`.
       dream: a `DreamEnv.of_root` of `world_model`; None: the player sees the real states in all episodes.
       dreamed: the share of episodes that follow a dream.
+      omitted: the share of steps that take a rewrite that pays and that the model omits, if there is one. The larger
+        its gain, the likelier it is.
+      legal_from: probability from which the model's rewrites count as legal, as for `DreamConfig`.
       episodes, seed, on_episode: see `worldmodel.data.episodes.collect`.
     """
     latent = _Latent(env, world_model)
     behaviour = _Behaviour(world_model, latent, player, dream, dreamed)
-    return collect(latent, behaviour, episodes, seed, on_episode=on_episode)
+    correcting = _Correcting(behaviour, _Beliefs(world_model, legal_from), env, omitted) if omitted else behaviour
+    return collect(latent, correcting, episodes, seed, on_episode=on_episode)
 
 
 class _Behaviour:
@@ -53,7 +66,7 @@ class _Behaviour:
     def __init__(
         self, world_model: WorldModel, env: _Latent, player: Player, dream: DreamEnv | None, dreamed: float
     ) -> None:
-        self._table, self._longest = world_model.table, world_model.statistics.longest
+        self.table, self._longest = world_model.table, world_model.statistics.longest
         self._env, self._player, self._dream, self._dreamed = env, player, dream, dreamed
         self._plan: list[int] | None = None
 
@@ -62,7 +75,7 @@ class _Behaviour:
             self._plan = self._drawn_plan(generator)
             if self._plan is None:
                 self._player.begin(self._env.latent, generator)
-        return self._table.decode(np.array([self._action(observation, generator)]))[0]
+        return self.table.decode(np.array([self._action(observation, generator)]))[0]
 
     def _drawn_plan(self, generator: np.random.Generator) -> list[int] | None:
         """Returns the actions of a dream, last first; None for an episode in which the player sees the real states."""
@@ -81,7 +94,55 @@ class _Behaviour:
             action = self._plan.pop()
             if legal[action]:
                 return action
-        return self._table.num_actions
+        return self.table.num_actions
+
+
+class _Beliefs:
+    """The masks that a world model predicts one step before each real state."""
+
+    def __init__(self, world_model: WorldModel, legal_from: float) -> None:
+        self._model, self._threshold = world_model.mdn_rnn, legal_logit(legal_from)
+        self._codes = self._model.action_codes(world_model.inputs(world_model.start_graph()))
+        self._logits = tf.function(self._mask_logits, autograph=False)
+
+    def _mask_logits(self, before: LatentObservation, action: tf.Tensor, hidden: tf.Tensor) -> tf.Tensor:
+        bits = tf.cast(before.action_mask, tf.float32)
+        found = self._model.predict(hidden, before.z, action, bits, self._codes)
+        return tf.add_n([each["mask"] for each in found]) / len(found)
+
+    def after(self, before: LatentObservation, action: int, reached: LatentObservation) -> np.ndarray:
+        """Returns which rewrites the model considers legal after a real step: bool [A]."""
+        logits = self._logits(before, tf.constant([action], tf.int32), reached.h)
+        mask: np.ndarray = logits.numpy()[0] > self._threshold
+        return mask
+
+
+class _Correcting:
+    """A behaviour policy that takes, in a share of the steps, what pays and what a world model does not offer."""
+
+    def __init__(self, behaviour: _Behaviour, beliefs: _Beliefs, env: PayingEnv, share: float) -> None:
+        self._behaviour, self._beliefs, self._env, self._share = behaviour, beliefs, env, share
+        self._last: tuple[LatentObservation, int] | None = None
+
+    def __call__(self, observation: dict[str, Any], generator: np.random.Generator) -> np.ndarray:
+        if observation[_IS_FIRST]:
+            self._last = None
+        pair = self._behaviour(observation, generator)
+        actions, gains = self._omitted(observation[_LATENT])
+        if len(actions) and generator.random() < self._share:
+            pair = self._behaviour.table.decode(generator.choice(actions, p=gains / gains.sum()))[0]
+        self._last = observation[_LATENT], int(self._behaviour.table.encode(pair)[0])
+        return pair
+
+    def _omitted(self, reached: LatentObservation) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the rewrites of the table that pay here and that the model omits, and their gains."""
+        if self._last is None:  # the model is shown the first state
+            return np.zeros(0, int), np.zeros(0)
+        codes, gains = paying_rewrites(self._env)
+        actions = self._behaviour.table.find_codes(codes)
+        offered = self._beliefs.after(*self._last, reached)
+        omitted = (actions >= 0) & ~offered[actions]
+        return actions[omitted], gains[omitted]
 
 
 class _Latent:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,6 +12,7 @@ import sonnet as snt
 import tensorflow as tf
 
 from worldmodel.data.trajectory import LatentObservation
+from worldmodel.dream.settlement import settled
 from worldmodel.dynamics.latent_heads import with_last
 from worldmodel.dynamics.mask_head import next_mask
 from worldmodel.dynamics.mdn_rnn import MdnRnn, Predictions
@@ -18,12 +21,17 @@ from worldmodel.dynamics.start_graphs import ActionCodes
 
 
 class DreamState(NamedTuple):
-    """The whole state of a dream: z [B, Z], the LSTM's hidden and cell [B, H], action_mask bool [B, A + 1]."""
+    """The whole state of a dream: z [B, Z], the LSTM's hidden and cell [B, H], action_mask bool [B, A + 1].
+
+    The ledger float64 [B, 4, L] holds what rewards have added up to, see `settlement`. States have one from the moment
+    that a dream begins with them; others have ().
+    """
 
     z: tf.Tensor
     hidden: tf.Tensor
     cell: tf.Tensor
     action_mask: tf.Tensor
+    ledger: tf.Tensor | tuple[()] = ()
 
     def observation(self) -> LatentObservation:
         """Returns what a policy sees of the state."""
@@ -43,6 +51,11 @@ class StartStates(NamedTuple):
     depth: tf.Tensor
 
 
+def legal_logit(probability: float) -> float:
+    """Returns the logit above which a rewrite counts as legal, if it does from a probability."""
+    return math.log(probability / (1.0 - probability))
+
+
 class DreamSettings(NamedTuple):
     """The settings of dreamed steps, float32 scalars.
 
@@ -50,11 +63,13 @@ class DreamSettings(NamedTuple):
       temperature: τ ≥ 0 of the sampled latents; at 0 they are the most likely mean.
       pessimism: how many standard deviations between the members of an ensemble are subtracted from rewards.
       threshold: logit above which a rewrite counts as legal.
+      numbers: float64 [2, A + 1], see `settlement.draw_numbers`; () if the rewards of the dream do not telescope.
     """
 
     temperature: tf.Tensor
     pessimism: tf.Tensor
     threshold: tf.Tensor
+    numbers: tf.Tensor | tuple[()] = ()
 
 
 def dream_step(
@@ -84,18 +99,28 @@ def dream_step(
     predictions = model.predict(recurrent.hidden, state.z, action, bits, codes)
     reward, terminal_logit, mask_logits = _agreed(predictions, settings.pessimism)
     stays = (action == tf.shape(codes.inputs.actions.rules)[0] - 1)[:, tf.newaxis]
+    mask = tf.where(stays, state.action_mask, next_mask(mask_logits, settings.threshold))
+    ledger = state.ledger
+    if not isinstance(settings.numbers, tuple):
+        reward, ledger = settled(
+            ledger, state.action_mask, mask, action, reward, settings.numbers,
+            of_log_cost=model.cost.per_reward is not None,
+        )  # fmt: skip
     drawn = _drawn(model, predictions, settings.temperature, seed)
     if model.cost.per_reward is not None:  # rewards are not drawn, and neither is the cost that they add up to
         drawn = with_last(drawn, model.cost.after(state.z, reward))
     z = tf.where(stays, state.z, drawn)
-    mask = tf.where(stays, state.action_mask, next_mask(mask_logits, settings.threshold))
     nothing_left = ~tf.reduce_any(mask[:, :-1], axis=-1)
     terminal = stays[:, 0] | (terminal_logit > 0.0) | nothing_left
-    reached = DreamState(z, recurrent.hidden, recurrent.cell, mask)
+    reached = DreamState(z, recurrent.hidden, recurrent.cell, mask, ledger)
     if over is not None:
-        halted = over[:, tf.newaxis]
-        reached = DreamState(*(tf.where(halted, old, new) for old, new in zip(state, reached, strict=True)))
+        reached = tf.nest.map_structure(functools.partial(_halted, over), state, reached)
     return reached, reward, terminal
+
+
+def _halted(over: tf.Tensor, old: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
+    """Returns the old values [B, ...] of rows that are over, and the new ones of the others."""
+    return tf.where(tf.reshape(over, [-1, *[1] * (new.shape.rank - 1)]), old, new)
 
 
 def _agreed(predictions: Sequence[Predictions], pessimism: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import sonnet as snt
 import tensorflow as tf
 
-from worldmodel.config import MdnRnnConfig, MdnRnnTrainingConfig
+from worldmodel.config import PAYS_PERCENT, MdnRnnConfig, MdnRnnTrainingConfig
 from worldmodel.dynamics.heads import RealSteps, Seen
 from worldmodel.dynamics.start_graphs import ActionCodes, ModelSizes
+
+SELDOM = 0.02
+"""Share of the states of a batch, some hundreds, below which a rewrite counts as seldom legal."""
 
 
 class Neighbourhood(snt.Module):
@@ -85,11 +88,19 @@ class MaskHead(snt.Module):
         return real.next_legal[:, :-1]
 
     def loss(self, prediction: tf.Tensor, target: tf.Tensor, seen: Seen) -> dict[str, tf.Tensor]:
-        """Returns `mask`, the cross-entropy in nats, summed over the bits."""
-        return {"mask": tf.reduce_sum(tf.nn.sigmoid_cross_entropy_with_logits(target, prediction), axis=-1)}
+        """Returns `mask`, the cross-entropy in nats, summed over the bits, and `emphasised_mask`, over some of them.
+
+        These are the bits of rewrites that pay, which a policy needs, and of those that are seldom legal, which are
+        learned last.
+        """
+        nats = tf.nn.sigmoid_cross_entropy_with_logits(target, prediction)
+        often = tf.reduce_mean(target, axis=0)
+        matter = (seen.codes.inputs.rewards.mean[:-1] > PAYS_PERCENT) | ((often > 0.0) & (often < SELDOM))
+        emphasised = tf.reduce_sum(nats * tf.cast(matter, tf.float32), axis=-1)
+        return {"mask": tf.reduce_sum(nats, axis=-1), "emphasised_mask": emphasised}
 
     def weight(self, config: MdnRnnTrainingConfig) -> dict[str, float]:
-        return {"mask": config.mask_weight}
+        return {"mask": config.mask_weight, "emphasised_mask": config.mask_weight * config.mask_emphasis}
 
 
 def next_mask(mask_logits: tf.Tensor, threshold: float | tf.Tensor) -> tf.Tensor:

@@ -47,6 +47,7 @@ from experiments.studies.study import COUNTS_FROM_PERCENT
 from worldmodel.accuracy import figure_names as names
 from worldmodel.accuracy.baselines import PREDICTORS
 from worldmodel.accuracy.rewards_and_masks import RESOLUTION_PERCENT
+from worldmodel.config import PAYS_PERCENT
 
 COLUMNS = {
     "graph": "cleaned in full, under the cost model of the settings",
@@ -124,7 +125,7 @@ def notes(config: RunConfig, effort: Effort) -> str:
         f"τ = {config.dream.temperature:g}, and a rewrite is legal there from a probability of "
         f"{config.dream.legal_from:g}."
     )
-    return "\n\n".join([made_with, MIXTURES, SITES, *([TELESCOPING] if config.ppo.telescoping else [])])
+    return "\n\n".join([made_with, MIXTURES, SITES, *([TELESCOPING] if config.dream.telescoping else [])])
 
 
 def held_out_notes(effort: Effort) -> str:
@@ -132,9 +133,11 @@ def held_out_notes(effort: Effort) -> str:
     return (
         f"Judged on {effort.episodes} other episodes of each kind of play, predicted from depth {effort.first} or "
         "deeper and from states that training did not meet, wherever they lead. A rewrite is predicted to be legal "
-        "from a probability of one half; those that the table does not hold count as missed. In rank correlations, "
-        f"rewards are equal that differ by less than {RESOLUTION_PERCENT:g} %. What is asked of counts of legal sites "
-        "is asked of every rule by itself; how often those of all rules are right at once stands beside it."
+        "from a probability of one half; those that the table does not hold count as missed. Rewrites that pay are "
+        f"those that really lower the cost by more than {PAYS_PERCENT:g} %; offered is what is legal in the dream of a "
+        f"policy. In rank correlations, rewards are equal that differ by less than {RESOLUTION_PERCENT:g} %. What is "
+        "asked of counts of legal sites is asked of every rule by itself; how often those of all rules are right at "
+        "once stands beside it."
     )
 
 
@@ -152,8 +155,9 @@ SITES = (
 )
 TELESCOPING = (
     "Dreamed improvements are sums of telescoped rewards, those that the policy is trained on: a dreamed plan that "
-    "comes back to the legal rewrites of an earlier state has earned nothing in between. That much of the agreement "
-    "with reality is known beforehand, and not learned."
+    "comes back to the legal rewrites of an earlier state has earned nothing in between, and a step that undoes "
+    "another one pays back what that one has earned. That much of the agreement with reality is known beforehand, and "
+    "not learned."
 )
 
 

@@ -29,9 +29,11 @@ from experiments.studies.policy import FOR_REAL, IN_THE_DREAM
 from experiments.studies.requirements import DREAM_ILLEGAL, REAL_GAP
 from experiments.studies.setting import Effort
 from worldmodel.accuracy import figure_names as names
+from worldmodel.accuracy.omissions import PAYING_RECALL
 
 USUAL = "as usual"
 ENCODER, MDN_RNN = "world_model.encoder", "world_model.mdn_rnn"
+DIRECTED, EMPHASIS = "collect.directed=0.5", f"{MDN_RNN}_training.mask_emphasis=3"
 PREDICTION_VARIANTS: Conditions = {
     USUAL: (),
     "encoder of 1 round": (f"{ENCODER}.rounds=1",),
@@ -50,6 +52,9 @@ PREDICTION_VARIANTS: Conditions = {
         *(f"{ENCODER}.{key}={value}" for key, value in DISCRETE.items()),
     ),
     "separate reward network": (f"{MDN_RNN}.reward_head=separate",),
+    "directed collection": (DIRECTED,),
+    "masks of what pays weigh four times": (EMPHASIS,),
+    "directed collection and masks of what pays": (DIRECTED, EMPHASIS),
 }
 REAL_STEPS = {"smoke": 200, "full": 10_000}
 PREDICTION_FIGURES = {
@@ -57,6 +62,8 @@ PREDICTION_FIGURES = {
     "reward_greedy": (GREEDY, names.REWARD_RANKS, 1, "the same, greedy play"),
     "total": (RANDOM, names.TOTAL_R2, 20, "R² of the total of 20 steps, random play"),
     "total_greedy": (GREEDY, names.TOTAL_R2, 20, "the same, greedy play"),
+    "offered": (RANDOM, PAYING_RECALL, 10, "share offered of what pays after 10 steps, random play"),
+    "offered_greedy": (GREEDY, PAYING_RECALL, 10, "the same, greedy play"),
     "masks": (RANDOM, names.MASK_ERROR, 10, "wrong bits after 10 steps per wrong bit of copying, random play"),
     "changes": (RANDOM, names.CHANGE_F1, 10, "F1 of the bits that change in 10 steps, random play"),
     "latents": (RANDOM, names.LATENT_ERROR, 20, "error of latents after 20 steps per error of copying, random play"),
@@ -163,6 +170,9 @@ DREAM_VARIANTS: Conditions = {
     "legal from 0.5": ("dream.legal_from=0.5",),
     "ensemble of 3": (ENSEMBLE,),
     "ensemble of 3 with pessimism 1": (ENSEMBLE, PESSIMISM),
+    "rewards as the networks say": ("dream.telescoping=false",),
+    "directed collection": (DIRECTED,),
+    "omitted rewrites recollected": ("recollect.omitted=0.3",),
 }
 EXPLOIT_FIGURES = {
     f"{key} {way}".replace(" ", "_"): (figure, (way, key)) for figure, (way, key) in POLICY_FIGURES.items()
@@ -186,13 +196,13 @@ def _exploit_rows(graph: str, records: Records, effort: Effort) -> Iterator[Reco
 
 
 def _values(played: Sequence[Record], way: str, key: str) -> list[float]:
-    return [float(record[way][key]) for record in played if math.isfinite(record[way][key])]
+    return [float(record[way][key]) for record in played if math.isfinite(record[way].get(key, math.nan))]
 
 
 def _exploit_notes(config: RunConfig, effort: Effort) -> str:
     return (
         f"{config.costs}. {effort.policy_episodes} episodes of each policy; each round adds "
-        f"{config.recollect.episodes} real ones." + f" {TELESCOPING}" * config.ppo.telescoping
+        f"{config.recollect.episodes} real ones." + f" {TELESCOPING}" * config.dream.telescoping
     )
 
 

@@ -15,8 +15,10 @@ from experiments.studies.policy import FOR_REAL, IN_THE_DREAM, OF_PLANS
 from experiments.studies.requirements import (
     DREAM_GAP,
     DREAM_ILLEGAL,
+    DREAM_OFFERED,
     OF_TRAINING,
     REAL_GAP,
+    REAL_OFFERED,
     TRAINED_FOR,
     required,
     required_figures,
@@ -38,6 +40,8 @@ POLICY_FIGURES: Mapping[str, tuple[str, str]] = {
     "played in the dream, then replayed: real improvement [%]": (IN_THE_DREAM, "real_percent"),
     DREAM_GAP: (IN_THE_DREAM, "gap"),
     DREAM_ILLEGAL: (IN_THE_DREAM, "illegal_share"),
+    REAL_OFFERED: (FOR_REAL, "paying_recall"),
+    DREAM_OFFERED: (IN_THE_DREAM, "paying_recall"),
     "played in the dream, then replayed: gap at the first illegal rewrite [points]": (IN_THE_DREAM, "prefix_gap"),
     "played in the dream, then replayed without illegal rewrites: gap [points]": (IN_THE_DREAM, "skipping_gap"),
     "played in the dream: share of rewrites that reality never came to": (IN_THE_DREAM, "lost_share"),
@@ -208,7 +212,8 @@ def _policy_rows(
     """
     common: Record = {"graph": graph, "round": number, "play": POLICY}
     for figure, (way, key) in POLICY_FIGURES.items():
-        there = [record[way] for record in records if math.isfinite(record[way][key])]  # a share of no rewrites is NaN
+        # A share of no rewrites is NaN, and units of earlier versions lack some figures.
+        there = [record[way] for record in records if math.isfinite(record[way].get(key, math.nan))]
         row = common | {"figure": figure, "seeds": len(there), "windows": sum(each["episodes"] for each in there)}
         if key == "gap":
             row |= {name: _mean(each["trivial_gap"][name] for each in there) for name in OF_PLANS}

@@ -27,6 +27,9 @@ class TinyDream:
         seen = self.world.observe(tf.constant(states))
         return DreamState(seen.z, seen.h, seen.h, seen.action_mask)
 
+    def begun(self, state: DreamState) -> DreamState:
+        return state
+
     def start_with_limits(self, batch: int, seed: tf.Tensor) -> tuple[DreamState, tf.Tensor]:
         return self.state(np.zeros(batch, int)), tf.fill([batch], self.longest)
 

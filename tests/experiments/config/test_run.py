@@ -26,7 +26,10 @@ def test_the_papers_preset_adds_nothing() -> None:
     assert config.policy.head == "four-networks" and config.policy.torso == (32, 32)
     assert not config.environment.everywhere and config.everywhere_probability is None
     for ppo in (config.ppo, config.ppo_real):
-        assert ppo.learning_rate == ppo.last_learning_rate and not ppo.telescoping
+        assert ppo.learning_rate == ppo.last_learning_rate
+    assert not config.dream.telescoping
+    assert not config.collect.directed and not config.recollect.omitted
+    assert not model.mdn_rnn_training.mask_emphasis
 
 
 def test_a_preset_may_extend_another() -> None:
@@ -72,9 +75,9 @@ def test_a_config_survives_its_plain_form() -> None:
         ("search=3", "is a section"),
         ("search.budget", "key=value"),
         ("controller=pppo", "ppo"),
-        ("environment.reward=final", "ppo.telescoping=false"),
-        ("environment.reward=percent:every=5", "ppo.telescoping=false"),
-        ("environment.reward=math:sqrt", "ppo.telescoping=false"),
+        ("environment.reward=final", "dream.telescoping=false"),
+        ("environment.reward=percent:every=5", "dream.telescoping=false"),
+        ("environment.reward=math:sqrt", "dream.telescoping=false"),
         ("environment.reward=fianl", "did you mean 'final'"),
         ("environment.reward=combined:alpha=much", "must be a finite number"),
         ("search.alpha=0.5", "section 'search': 'alpha' must be at least 1, but 0.5"),
@@ -121,7 +124,7 @@ def test_rewards_that_telescope_need_no_more(reward: str) -> None:
 
 @pytest.mark.parametrize("reward", ["final", "new_runtime", "percent:every=10,bonus=0.2", "math:sqrt"])
 def test_other_rewards_are_taken_with_ppo_told(reward: str) -> None:
-    assignments = [f"environment.reward={reward}", "ppo.telescoping=false"]
+    assignments = [f"environment.reward={reward}", "dream.telescoping=false"]
     assert load_config("best", {}, assignments).environment.reward == reward
 
 

@@ -32,7 +32,7 @@ def test_a_run_directory_cannot_have_a_module_imported(
     monkeypatch.chdir(tmp_path)
     stored = as_mapping(RunConfig())
     stored["environment"]["reward"] = hostile
-    stored["ppo"]["telescoping"] = True  # which is looked up when settings are read
+    stored["dream"]["telescoping"] = True  # which is looked up when settings are read
     Path("theirs").mkdir()
     Path("theirs/config.json").write_text(json.dumps(stored))
     assert main(["optimise", "squeezenet1.1-tiny", "-o", "out.onnx", "--from", "theirs"]) == 2
@@ -47,7 +47,7 @@ def test_a_run_directory_cannot_have_a_module_imported(
 def test_built_in_rewards_are_taken_from_a_file(reward: str) -> None:
     stored = as_mapping(RunConfig())
     stored["environment"]["reward"] = reward
-    stored["ppo"]["telescoping"] = False
+    stored["dream"]["telescoping"] = False
     assert stored_config(stored, "config.json").environment.reward == reward
 
 

@@ -190,6 +190,31 @@ def test_where_no_dream_can_be_compared_there_is_no_alarm(rounds: list[dict[str,
     assert not make_result(rounds=rounds).alarm()
 
 
+@pytest.mark.parametrize(
+    ("held_out", "along", "said"),
+    [
+        ((0.99, 0.99), 0.99, ""),
+        ((0.97, 0.995), 0.99, ""),  # both together: 98.25 %
+        ((0.97, 0.985), 0.99, "97.8% of the rewrites that really pay in held-out states"),
+        ((1.0, 1.0), 0.97, "97.0% of the rewrites that really pay along its plans"),
+        ((None, None), None, ""),
+    ],
+)
+def test_dreams_that_omit_what_pays_raise_an_alarm_that_names_the_rules(
+    held_out: tuple[float | None, float | None], along: float | None, said: str
+) -> None:
+    def facts(offered: float | None, omitted: dict[str, float]) -> dict[str, object]:
+        return {"paying": 0 if offered is None else 200, "offered": offered, "omitted": omitted}
+
+    omitted = {"fuse": 3.0, "merge": 9.0, "split": 1.0}
+    rows = [{"step": number, "windows": 9} | facts(each, omitted) for number, each in enumerate(held_out)]
+    plans = {"best_dreamed_percent": 1.0, "best_real_percent": 1.0} | facts(along, {"fold": 7.0})
+    result = make_result(accuracy=rows, rounds=[{"round": 0, "plans": {}}, {"round": 1, "plans": plans}])
+    alarm = result.omission_alarm()
+    assert bool(alarm) == bool(said) and said in alarm and (alarm in summary_text(result) or not alarm)
+    assert not alarm or ("mostly: merge, fold, fuse." in alarm and "--recollect 2." in alarm)
+
+
 def test_the_report_shows_rounds_of_recollection(tmp_path: Path) -> None:
     plans = {"dreamed_percent": 19.5, "real_percent": 7.25, "gap": 12.25, "illegal_share": None, "episodes": 20}
     plans |= {"best_dreamed_percent": 20.0, "best_real_percent": 8.0}

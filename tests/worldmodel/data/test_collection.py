@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,12 @@ import numpy as np
 import pytest
 
 from environment import GraphSubstitutionEnv
+from environment.policies.directed import DirectedAgent
 from environment.policies.random import RandomAgent
 from tests.worldmodel.toy_world import ToyEnv, uniform_policy
 from worldmodel.data import collection as collection_module
 from worldmodel.data.collection import Collection, collect_shards
-from worldmodel.data.episodes import EpisodeBuffer, collect
+from worldmodel.data.episodes import BehaviourPolicy, EpisodeBuffer, RewriteEnv, collect
 from worldmodel.errors import CollectionStopped
 
 
@@ -21,7 +23,7 @@ from worldmodel.errors import CollectionStopped
 def collection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Collection:
     monkeypatch.setattr(collection_module, "EPISODES_PER_SHARD", 4)
     make_env = partial(ToyEnv, 8, max_steps=12)
-    return Collection(make_env, uniform_policy(0.02), episodes=10, seed=3, directory=tmp_path / "shards")
+    return Collection(make_env, lambda env: uniform_policy(0.02), episodes=10, seed=3, directory=tmp_path / "shards")
 
 
 def assert_equal(left: EpisodeBuffer, right: EpisodeBuffer) -> None:
@@ -39,7 +41,7 @@ def assert_equal(left: EpisodeBuffer, right: EpisodeBuffer) -> None:
 def test_shards_are_one_collection(collection: Collection) -> None:
     seen: list[int] = []
     buffer = collect_shards(collection, on_shard=lambda shard, done: seen.append(done))
-    assert_equal(buffer, collect(collection.make_env(), collection.policy, 10, seed=3))
+    assert_equal(buffer, collect(collection.make_env(), uniform_policy(0.02), 10, seed=3))
     assert seen == [4, 8, 10]
     names = ["episodes-000000-000003.npz", "episodes-000004-000007.npz", "episodes-000008-000009.npz"]
     assert sorted(path.name for path in collection.directory.iterdir()) == names
@@ -72,13 +74,25 @@ def test_a_stopped_collection_leaves_whole_shards_and_goes_on(collection: Collec
     with pytest.raises(KeyboardInterrupt):
         collect_shards(collection, on_shard=stop)
     assert len(list(collection.directory.iterdir())) == 2
-    assert_equal(collect_shards(collection), collect(collection.make_env(), collection.policy, 10, seed=3))
+    assert_equal(collect_shards(collection), collect(collection.make_env(), uniform_policy(0.02), 10, seed=3))
 
 
-def test_any_number_of_processes_collects_the_same(tmp_path: Path) -> None:
+def random_agent(env: RewriteEnv) -> BehaviourPolicy:
+    return RandomAgent()
+
+
+def directed_agent(env: Any) -> BehaviourPolicy:
+    return DirectedAgent(env, RandomAgent(), directed=0.5)
+
+
+@pytest.mark.parametrize("make_policy", [random_agent, directed_agent])
+def test_any_number_of_processes_collects_the_same(
+    tmp_path: Path, make_policy: Callable[[RewriteEnv], BehaviourPolicy]
+) -> None:
+    """Also with a policy that remembers: it begins every shard anew."""
     make_env = partial(GraphSubstitutionEnv, "squeezenet1.1-tiny", max_steps=4)
     one, two = (
-        collect_shards(Collection(make_env, RandomAgent(), 60, 7, tmp_path / str(count)), processes=count)
+        collect_shards(Collection(make_env, make_policy, 60, 7, tmp_path / str(count)), processes=count)
         for count in (1, 2)
     )
     assert_equal(one, two)
@@ -91,4 +105,4 @@ class Killed(ToyEnv):
 
 def test_a_process_that_is_killed_is_explained(tmp_path: Path) -> None:
     with pytest.raises(CollectionStopped, match=r"fewer processes \(collect.processes\) need less memory"):
-        collect_shards(Collection(Killed, RandomAgent(), 60, 7, tmp_path), processes=2)
+        collect_shards(Collection(Killed, random_agent, 60, 7, tmp_path), processes=2)

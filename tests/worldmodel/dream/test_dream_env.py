@@ -189,7 +189,7 @@ def still_cell(dream: DreamEnv) -> tf.Tensor:
 
 
 def test_temperature_zero_leaves_nothing_to_chance(world_model: WorldModel, starts: StartStates) -> None:
-    state = DreamState(*(part[:6] for part in starts.state))
+    state = tf.nest.map_structure(lambda part: part[:6], starts.state)
     actions = tf.argmax(state.action_mask, axis=-1, output_type=tf.int32)
     for temperature, same in ((0.0, True), (1.0, False)):
         dream = DreamEnv(world_model, starts, replace(LENIENT, temperature=temperature))
@@ -238,7 +238,7 @@ def test_few_start_states_are_of_all_depths(
 
 
 def test_a_stricter_dream_allows_less(world_model: WorldModel, starts: StartStates) -> None:
-    state = DreamState(*(part[:200] for part in starts.state))
+    state = tf.nest.map_structure(lambda part: part[:200], starts.state)
     actions = tf.argmax(state.action_mask, axis=-1, output_type=tf.int32)
     masks = []
     for legal_from in (0.01, 0.5, 0.99):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from controller.ppo.telescoping import settled
 from tests.worldmodel.toy_world import ToyEnv
 from worldmodel.accuracy.exploit import compare, plan_replayed, points
 from worldmodel.config import DreamConfig
@@ -45,7 +44,7 @@ def dreamed(dream: DreamEnv, actions: Sequence[int]) -> tuple[np.ndarray, np.nda
 
 
 def all_totals(dream: DreamEnv, depth: int) -> dict[tuple[int, ...], float]:
-    """Returns the telescoped return of every sequence of at most `depth` rewrites that the dream allows."""
+    """Returns the return of every sequence of at most `depth` rewrites that the dream allows."""
     state = dream.start(1, tf.constant([0, 0]))
     sequences, rewards = np.zeros((1, 0), np.int32), np.zeros((0, 1), np.float32)
     masks, found = state.action_mask.numpy()[np.newaxis], {(): 0.0}
@@ -56,7 +55,7 @@ def all_totals(dream: DreamEnv, depth: int) -> dict[tuple[int, ...], float]:
         sequences = np.concatenate([sequences[rows], actions[:, np.newaxis]], axis=1)
         rewards = np.concatenate([rewards[:, rows], reward.numpy()[np.newaxis]])
         masks = np.concatenate([masks[:, rows], reached.action_mask.numpy()[np.newaxis]])
-        returns = settled(rewards, masks).sum(axis=0)
+        returns = rewards.sum(axis=0)
         found |= dict(zip(map(tuple, sequences.tolist()), returns.tolist(), strict=True))
         on = np.flatnonzero(~terminal.numpy())
         state = DreamState(*(tf.gather(field, on) for field in reached))
@@ -102,7 +101,7 @@ def test_a_plan_obeys_the_masks_of_its_dream(
     assert len(plan.actions) > 3 and all(action < strict.num_actions for action in plan.actions)
     assert all(masks[t, 0, action] for t, action in enumerate(plan.actions))
     assert not terminals[:-1].any()
-    assert plan.totals == pytest.approx(np.cumsum(settled(rewards, masks)), rel=1e-3, abs=1e-3)
+    assert plan.totals == pytest.approx(np.cumsum(rewards), rel=1e-3, abs=1e-3)
 
 
 @pytest.mark.parametrize("search", SEARCHES)

@@ -5,6 +5,8 @@ import pytest
 import tensorflow as tf
 
 from tests.worldmodel.toy_world import LENIENT, ToyEnv, UniformPolicy, knowing_half
+from worldmodel.accuracy.omissions import paying_rewrites
+from worldmodel.config import PAYS_PERCENT
 from worldmodel.data.actions import pack
 from worldmodel.data.episodes import EpisodeBuffer, collect
 from worldmodel.data.trajectory import LatentObservation, Policy, Trajectory
@@ -108,3 +110,22 @@ def test_a_buffer_grows_by_what_was_recollected(recollected: EpisodeBuffer) -> N
     buffer.extend(recollected)
     assert len(buffer) == 8 and buffer[-1] is recollected[-1]
     assert set(recollected[0].hashes) <= set(buffer.graphs)
+
+
+def test_some_steps_take_what_pays_and_is_not_offered(world_model: WorldModel) -> None:
+    """A model that considers nothing legal omits all that pays; one that considers all legal changes no episode."""
+    env = ToyEnv(8, max_steps=10)
+    usual = recollect(world_model, env, PLAYER, episodes=6, seed=4)
+    trusting = recollect(world_model, env, PLAYER, episodes=6, seed=4, omitted=1.0, legal_from=1e-9)
+    assert [episode.actions.tolist() for episode in trusting] == [episode.actions.tolist() for episode in usual]
+    doubting = recollect(world_model, env, PLAYER, episodes=6, seed=4, omitted=1.0, legal_from=1 - 1e-9)
+    for episode in doubting:
+        env.reset()
+        for t, action in enumerate(episode.actions):
+            codes = paying_rewrites(env).codes
+            reward = env.step(action)[1]
+            assert not t or not len(codes) or reward > PAYS_PERCENT
+    assert sum(map(len, (e.actions for e in doubting))) > 6
+    seldom = recollect(world_model, env, PLAYER, episodes=6, seed=4, omitted=0.5, legal_from=0.5)
+    again = recollect(world_model, env, PLAYER, episodes=6, seed=4, omitted=0.5, legal_from=0.5)
+    assert [e.actions.tolist() for e in seldom] == [e.actions.tolist() for e in again]
