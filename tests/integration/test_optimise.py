@@ -63,7 +63,7 @@ def test_what_the_clock_chooses_is_written_if_the_clock_confirms_it(
 ) -> None:
     """The climb follows costs here, and the last measurement, which does not know that, has the last word."""
 
-    def compare(_: object, reference: State, candidates: Sequence[State]) -> list[Outcome]:
+    def compare(_: object, reference: State, candidates: Sequence[State], patience: int) -> list[Outcome]:
         ratios = [each.cost.ms / reference.cost.ms for each in candidates]
         verdicts = [Verdict.FASTER if ratio < 1 - 1e-9 else Verdict.NOT_FASTER for ratio in ratios]
         return [Outcome(verdict, Estimate(*[r] * 3), 6, 1) for verdict, r in zip(verdicts, ratios, strict=True)]
@@ -126,8 +126,8 @@ def test_the_run_directory_is_complete(tmp_path: Path) -> None:
     assert optimise("squeezenet1.1-tiny", output, "--controller", "random") == 0
     run = output.with_suffix(".run")
     expected = (
-        "DONE actions.json checkpoints config.json manifest.json metrics.jsonl plots report.md result.json run.lock "
-        "stages.json"
+        "DONE actions.json checkpoints config.json manifest.json metrics.jsonl output.json plots report.md result.json "
+        "run.lock stages.json"
     )
     assert sorted(path.name for path in run.iterdir()) == expected.split()
     manifest = json.loads((run / "manifest.json").read_text())

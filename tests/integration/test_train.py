@@ -185,7 +185,7 @@ def test_a_controller_trained_for_real_knows_its_graph_only(capsys: pytest.Captu
 def test_a_pointer_that_was_trained_for_real_plays_on_another_graph() -> None:
     real = ["train", "controller", MODEL, "--world", "real", "--run-dir", "pointer", "--set", "policy.head=pointer"]
     assert main([*real, *SETTINGS]) == 0
-    assert main(["optimise", OTHER, "-o", "other.onnx", "--run-dir", "elsewhere", "--from", "pointer", *PLAYING]) == 0
+    assert main(["optimise", OTHER, "-o", "played.onnx", "--run-dir", "elsewhere", "--from", "pointer", *PLAYING]) == 0
 
 
 @pytest.mark.parametrize(
