@@ -17,8 +17,7 @@ from controller.policies.hierarchical import (
     ActionGroups,
     HierarchicalCategorical,
     OwnActions,
-    SharedActions,
-    log_sites,
+    Table,
 )
 from controller.policies.layers import POLICY_GAIN, Mlp
 from controller.ppo.config import PolicyConfig
@@ -55,11 +54,8 @@ class FourNetworks(snt.Module):
     ) -> None:
         """See `controller.policies.head.make_head`; of the sizes, only `config.torso` is used."""
         super().__init__("four_networks")
-        is_everywhere = np.zeros(len(rules), bool) if everywhere is None else everywhere
-        self._everywhere = tf.constant(is_everywhere, tf.float32) if is_everywhere.any() else None
-        self._num_rules, num_sites = int(rules[-1]) + 1, int(sites[-1]) + 1
-        self._rules_of_actions, self._sites_of_actions = tf.constant(rules, tf.int32), tf.constant(sites, tf.int32)
-        self._shared = SharedActions(rules, self._num_rules)
+        self._table = Table(rules, sites, everywhere)
+        self._num_rules, num_sites = self._table.num_rules, self._table.num_sites
         self._rule_actor = Mlp(config.torso, self._num_rules, rng, gain=POLICY_GAIN, name="rule_actor")
         self._rule_critic = Mlp(config.torso, 1, rng, gain=1.0, name="rule_critic")
         self._location_actor = Mlp(config.torso, num_sites, rng, gain=POLICY_GAIN, name="location_actor")
@@ -72,30 +68,26 @@ class FourNetworks(snt.Module):
         every_rule = tf.tile(tf.range(self._num_rules), [batch])
         located = self._located(tf.repeat(features, self._num_rules, axis=0), every_rule)
         by_rule = tf.reshape(located.logits, [batch, -1])  # [B, G · S]
-        places = self._rules_of_actions * located.logits.shape[1] + self._sites_of_actions
-        locations = tf.gather(by_rule, places, axis=1)
-        if self._everywhere is not None:
-            counts = self._shared.total(tf.cast(mask, tf.float32))
-            locations += self._everywhere * log_sites(tf.gather(counts, self._rules_of_actions, axis=1))
+        places = self._table.rules * located.logits.shape[1] + self._table.sites
+        counts = self._table.groups.total(tf.cast(mask, tf.float32))
+        locations = self._table.weighed(tf.gather(by_rule, places, axis=1), counts)
         values = tf.reshape(located.values, [batch, self._num_rules])
-        return self._decided(features, locations, mask, self._shared, values)
+        return self._decided(features, locations, mask, self._table.groups, values)
 
     def over_candidates(
         self, features: tf.Tensor, actions: tf.Tensor, mask: tf.Tensor, nodes: tf.Tensor | None = None
     ) -> tuple[HierarchicalCategorical, tf.Tensor]:
-        batch, rules = tf.shape(features)[0], tf.gather(self._rules_of_actions, actions)
+        batch, rules = tf.shape(features)[0], tf.gather(self._table.rules, actions)
         groups = OwnActions(rules, self._num_rules)
         # Few of the rules are legal in a state: the networks see each pair of a state and such a rule once.
         codes = rules + self._num_rules * tf.range(batch)[:, tf.newaxis]
         pairs, pair_of_action = tf.unique(tf.reshape(codes, [-1]))
         row, rule = pairs // self._num_rules, pairs % self._num_rules
         located = self._located(tf.gather(features, row), rule)
-        sites = tf.reshape(tf.gather(self._sites_of_actions, actions), [-1])
+        sites = tf.reshape(tf.gather(self._table.sites, actions), [-1])
         logits = tf.gather_nd(located.logits, tf.stack([pair_of_action, sites], axis=1))
-        locations = tf.reshape(logits, tf.shape(actions))
-        if self._everywhere is not None:
-            counts = tf.gather(groups.total(tf.cast(mask, tf.float32)), rules, batch_dims=1)
-            locations += tf.gather(self._everywhere, actions) * log_sites(counts)
+        counts = groups.total(tf.cast(mask, tf.float32))
+        locations = self._table.weighed_candidates(tf.reshape(logits, tf.shape(actions)), counts, actions)
         values = tf.scatter_nd(tf.stack([row, rule], axis=1), located.values, [batch, self._num_rules])
         return self._decided(features, locations, mask, groups, values)
 

@@ -234,3 +234,38 @@ def _gumbel(shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     # The smallest positive float keeps both logarithms finite.
     uniform = tf.random.stateless_uniform(shape, seed, minval=np.finfo(np.float32).tiny)
     return -tf.math.log(-tf.math.log(uniform))
+
+
+class Table:
+    """What a head knows of its table of A actions and NO-OP, with G rules and S sites in all.
+
+    Attributes:
+      num_rules, num_sites: G and S.
+      rules, sites: int32 [A + 1], the rule and the site of each action.
+      groups: the `ActionGroups` of the whole table.
+    """
+
+    def __init__(self, rules: np.ndarray, sites: np.ndarray, everywhere: np.ndarray | None) -> None:
+        """See `controller.policies.head.make_head`."""
+        self.num_rules, self.num_sites = int(rules[-1]) + 1, int(sites[-1]) + 1
+        self.rules, self.sites = tf.constant(rules, tf.int32), tf.constant(sites, tf.int32)
+        self.groups = SharedActions(rules, self.num_rules)
+        is_everywhere = np.zeros(len(rules), bool) if everywhere is None else everywhere
+        self._everywhere = tf.constant(is_everywhere, tf.float32) if is_everywhere.any() else None
+
+    def weighed(self, locations: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
+        """Adds what makes an everywhere-action weigh as much as all sites of its rule to location logits [B, A + 1].
+
+        Args:
+          counts: float32 [B, G], the number of legal actions of each rule.
+        """
+        if self._everywhere is None:
+            return locations
+        return locations + self._everywhere * log_sites(tf.gather(counts, self.rules, axis=1))
+
+    def weighed_candidates(self, locations: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+        """Does the same for candidates: location logits [B, K] of `actions` int32 [B, K]."""
+        if self._everywhere is None:
+            return locations
+        rules = tf.gather(self.rules, actions)
+        return locations + tf.gather(self._everywhere, actions) * log_sites(tf.gather(counts, rules, batch_dims=1))

@@ -8,7 +8,7 @@ import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
-from controller.policies.hierarchical import HierarchicalCategorical, OwnActions, SharedActions, log_sites
+from controller.policies.hierarchical import HierarchicalCategorical, OwnActions, Table
 from controller.policies.layers import POLICY_GAIN, Gaussian, Orthogonal, Torso, ValueNet
 from controller.ppo.config import PolicyConfig
 
@@ -65,21 +65,11 @@ class HierarchicalHead(snt.Module):
         rng: np.random.Generator,
         everywhere: np.ndarray | None = None,
     ) -> None:
-        """
-        Args:
-          rules, sites: int [A + 1], the rule and the site of each action, numbered from 0 without gaps. The last action
-            is NO-OP: rule R at site S.
-          config: the sizes of the layers and the initial logit of NO-OP.
-          rng: the generator of the initial weights.
-          everywhere: bool [A + 1], the everywhere-actions; None if there are none.
-        """
+        """See `controller.policies.head.make_head`."""
         super().__init__("policy_head")
-        is_everywhere = np.zeros(len(rules), bool) if everywhere is None else everywhere
-        self._everywhere = tf.constant(is_everywhere, tf.float32) if is_everywhere.any() else None
-        num_rules, num_sites, width = int(rules[-1]) + 1, int(sites[-1]) + 1, config.width
-        self._rules_of_actions, self._sites_of_actions = tf.constant(rules, tf.int32), tf.constant(sites, tf.int32)
-        self._shared = SharedActions(rules, num_rules)
-        self._num_rules, self._scale = num_rules, width**-0.5
+        self._table = Table(rules, sites, everywhere)
+        num_rules, num_sites, width = self._table.num_rules, self._table.num_sites, config.width
+        self._scale = width**-0.5
         self._torso = Torso(config.torso, rng, name="policy_torso")
         self._value = ValueNet(config.torso, rng, name="value")
         self._rules = snt.Linear(num_rules, with_bias=False, w_init=Orthogonal(rng, POLICY_GAIN), name="rules")
@@ -100,28 +90,26 @@ class HierarchicalHead(snt.Module):
 
     def over_table(self, features: tf.Tensor, mask: tf.Tensor) -> tuple[HierarchicalCategorical, tf.Tensor]:
         legal = tf.cast(mask, tf.float32)
-        counts = self._shared.total(legal)
+        counts = self._table.groups.total(legal)
         inputs = self._inputs(features, counts, tf.matmul(legal, self._summands))
         hidden = self._torso(inputs)
         locations = tf.matmul(self._query(hidden) * self._scale, self._keys(), transpose_b=True) + self._bias
-        if self._everywhere is not None:
-            locations += self._everywhere * log_sites(tf.gather(counts, self._rules_of_actions, axis=1))
-        return HierarchicalCategorical(self._rule_logits(hidden), locations, mask, self._shared), self._value(inputs)
+        locations = self._table.weighed(locations, counts)
+        chosen = HierarchicalCategorical(self._rule_logits(hidden), locations, mask, self._table.groups)
+        return chosen, self._value(inputs)
 
     def over_candidates(
         self, features: tf.Tensor, actions: tf.Tensor, mask: tf.Tensor, nodes: tf.Tensor | None = None
     ) -> tuple[HierarchicalCategorical, tf.Tensor]:
         legal = tf.cast(mask, tf.float32)
-        rules = tf.gather(self._rules_of_actions, actions)
-        groups = OwnActions(rules, self._num_rules)
+        groups = OwnActions(tf.gather(self._table.rules, actions), self._table.num_rules)
         counts = groups.total(legal)
         summands = tf.einsum("bk,bkm->bm", legal, tf.gather(self._summands, actions))
         inputs = self._inputs(features, counts, summands)
         hidden = self._torso(inputs)
         keys = tf.gather(self._keys(), actions)
         locations = tf.einsum("bd,bkd->bk", self._query(hidden) * self._scale, keys) + tf.gather(self._bias, actions)
-        if self._everywhere is not None:
-            locations += tf.gather(self._everywhere, actions) * log_sites(tf.gather(counts, rules, batch_dims=1))
+        locations = self._table.weighed_candidates(locations, counts, actions)
         return HierarchicalCategorical(self._rule_logits(hidden), locations, mask, groups), self._value(inputs)
 
     def _inputs(self, features: tf.Tensor, counts: tf.Tensor, summary: tf.Tensor) -> tf.Tensor:
@@ -132,4 +120,4 @@ class HierarchicalHead(snt.Module):
 
     def _keys(self) -> tf.Tensor:
         """Returns g[rule(a)] ⊙ e[site(a)] of each action, float32 [A + 1, d]."""
-        return tf.gather(self._gates, self._rules_of_actions) * tf.gather(self._sites, self._sites_of_actions)
+        return tf.gather(self._gates, self._table.rules) * tf.gather(self._sites, self._table.sites)
