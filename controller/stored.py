@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +13,9 @@ from taso_ext.files import UNREADABLE_ARRAYS
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+RETRAIN = "Train it anew, in another run directory (--run-dir)."
+"""What errors about stored controllers advise."""
 
 
 def read(path: str | os.PathLike[str], version: int) -> dict[str, np.ndarray]:
@@ -27,7 +30,7 @@ def read(path: str | os.PathLike[str], version: int) -> dict[str, np.ndarray]:
     except UNREADABLE_ARRAYS as error:
         raise StoredControllerError(
             f"{os.fspath(path)} cannot be read as a controller ({type(error).__name__}: {error}): it is missing or "
-            "damaged. Train it anew, in another run directory (--run-dir)."
+            f"damaged. {RETRAIN}"
         ) from error
     found = int(state.pop("format_version", 0))
     if found != version:
@@ -36,6 +39,11 @@ def read(path: str | os.PathLike[str], version: int) -> dict[str, np.ndarray]:
             "in another run directory (--run-dir), or go on with the RLFlow that wrote it."
         )
     return state
+
+
+def named(parts: Mapping[str, Iterable[tf.Variable]]) -> dict[str, tf.Variable]:
+    """Returns variables by the names under which they are stored: their part, and their place in it."""
+    return {f"{part}/{i:03d}": weight for part, weights in parts.items() for i, weight in enumerate(weights)}
 
 
 def assign(variables: Mapping[str, tf.Variable], state: Mapping[str, np.ndarray]) -> None:

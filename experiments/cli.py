@@ -12,10 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from experiments.config.flags import OF_CHECK, OF_EXPLAIN, add_flags, add_some_flags
 from experiments.runs.supervision import remember, remembered, supervised, watch
+
+if TYPE_CHECKING:
+    from experiments.config.run import RunConfig
 
 DIFFERENT, BAD_INPUT, UNVERIFIED = 1, 2, 3
 
@@ -337,15 +340,20 @@ def _optimise(options: argparse.Namespace) -> int:
     return BAD_INPUT if BAD_INPUT in statuses else max(statuses)
 
 
-def _check(options: argparse.Namespace) -> int:
+def _settings(options: argparse.Namespace) -> RunConfig:
+    """Returns the settings of a command that needs no preset, with what `auto` stands for here."""
     from experiments.config.flags import given_settings
     from experiments.config.run import load_config
-    from experiments.pipeline.check import check
     from experiments.request import resolved
+
+    return resolved(load_config("best", given_settings(options), options.set))
+
+
+def _check(options: argparse.Namespace) -> int:
+    from experiments.pipeline.check import check
     from experiments.runs.progress import make_progress
 
-    config = resolved(load_config("best", given_settings(options), options.set))
-    found = check(options.model, options.result, config, make_progress())
+    found = check(options.model, options.result, _settings(options), make_progress())
     if options.json:
         _print_json(found.to_json())
     else:
@@ -378,13 +386,9 @@ def _validate(options: argparse.Namespace) -> int:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    from experiments.config.flags import given_settings
-    from experiments.config.run import load_config
     from experiments.pipeline.explain import explanation
-    from experiments.request import resolved
 
-    config = resolved(load_config("best", given_settings(options), options.set))
-    print("\n".join(explanation(options.model, options.rule, options.at, config).lines()))
+    print("\n".join(explanation(options.model, options.rule, options.at, _settings(options)).lines()))
     return 0
 
 

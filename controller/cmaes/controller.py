@@ -14,14 +14,12 @@ import tensorflow as tf
 from controller.cmaes.config import FORMAT_VERSION, CmaesConfig
 from controller.cmaes.policy import LinearPolicy, LinearScores, principal_components
 from controller.interface import Controller, ProgressCallback, StoredControllerError
-from controller.stored import read
+from controller.stored import RETRAIN, read
 from taso_ext.files import write_arrays
 from worldmodel.data.trajectory import LatentObservation, Trajectory
 from worldmodel.dream.latent_env import LatentEnv
 from worldmodel.training import require_finite
 from worldmodel.world_model import WorldModel
-
-RETRAIN = "Train it anew, in another run directory (--run-dir)."
 
 
 class CmaesController(Controller):

@@ -11,7 +11,7 @@ import tensorflow as tf
 from controller.mcts.config import MctsConfig
 from controller.mcts.games import Game
 from controller.ppo.learner import TrainablePolicy, any_rows
-from controller.stored import assign
+from controller.stored import assign, named
 from worldmodel.config import OptimiserConfig
 from worldmodel.training import Optimiser
 
@@ -118,5 +118,4 @@ class MctsLearner:
 
     def _variables(self) -> dict[str, tf.Variable]:
         optimiser = [self._squared_return, *self._optimiser.state]
-        parts = {"policy": self._policy.variables, "optimiser": optimiser}
-        return {f"{part}/{i:03d}": weight for part, weights in parts.items() for i, weight in enumerate(weights)}
+        return named({"policy": self._policy.variables, "optimiser": optimiser})

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from controller.policies.hierarchical import HierarchicalCategorical
 from controller.ppo.config import PpoConfig
-from controller.stored import assign
+from controller.stored import assign, named
 from worldmodel.data.trajectory import Trajectory
 
 ADAM_EPSILON = 1e-5
@@ -159,7 +159,7 @@ class PpoLearner:
             "second_moment": self._optimizer.v,
             "optimiser": [self._optimizer.step, self._squared_return],
         }
-        return {f"{part}/{i:03d}": weight for part, weights in parts.items() for i, weight in enumerate(weights)}
+        return named(parts)
 
     def _learn(self, played: Trajectory, schedule: Schedule) -> dict[str, tf.Tensor]:
         """Runs one whole update as one TensorFlow graph and returns its metrics."""

@@ -13,12 +13,10 @@ import numpy as np
 from controller.interface import Controller, ProgressCallback, StoredControllerError
 from controller.records import EpisodeLog, EpisodeRecord
 from controller.sb3.config import FORMAT_VERSION, Sb3Config
-from controller.stored import read
+from controller.stored import RETRAIN, read
 from environment.runtimes import UnavailableError
 from environment.substitution.wrappers import Candidates
 from taso_ext.files import write_arrays
-
-RETRAIN = "Train it anew, in another run directory (--run-dir)."
 
 
 class Sb3Controller(Controller):

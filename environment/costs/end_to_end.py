@@ -129,7 +129,23 @@ class EndToEnd:
         return EndToEndPrices(self, model, self._known.get(model.graph.hash, _Known))
 
 
-class EndToEndPrices:
+class _PricedGraphs:
+    """Prices, and draws of prices, of graphs that were timed as a whole."""
+
+    def price(self, state: State) -> Priced:
+        """See `ModelCosts.price`. The start graph's price has no noise, since all others are ratios to it."""
+        return self._graph(state).price
+
+    def draw(self, state: State, rng: np.random.Generator) -> Priced:
+        """See `DrawnCosts.draw`."""
+        graph = self._graph(state)
+        return drawn_price(graph.price.cost, graph.noisy, state.hash, rng)
+
+    def _graph(self, state: State) -> _Graph:
+        raise NotImplementedError
+
+
+class EndToEndPrices(_PricedGraphs):
     """The end-to-end costs of one model's graphs."""
 
     is_free = False
@@ -142,15 +158,6 @@ class EndToEndPrices:
     @property
     def native(self) -> CostModel:
         return self._costs.native
-
-    def price(self, state: State) -> Priced:
-        """See `ModelCosts.price`. The start graph's price has no noise, since all others are ratios to it."""
-        return self._graph(state).price
-
-    def draw(self, state: State, rng: np.random.Generator) -> Priced:
-        """See `DrawnCosts.draw`."""
-        graph = self._graph(state)
-        return drawn_price(graph.price.cost, graph.noisy, state.hash, rng)
 
     def _graph(self, state: State) -> _Graph:
         return self._known.prices.get(state.hash, partial(self._found, state))
@@ -241,7 +248,7 @@ class RecordedEndToEnd:
         return RecordedGraphs(self, model.graph.hash)
 
 
-class RecordedGraphs:
+class RecordedGraphs(_PricedGraphs):
     """The recorded end-to-end times of one model's graphs; see `RecordedEndToEnd.of`."""
 
     is_free = True
@@ -253,15 +260,6 @@ class RecordedGraphs:
         self._costs, self._start, self.noise, self.native = costs, start, costs.noise, costs.native
         self._unit_ms = self._recorded(start).start_ms
         self._graphs: Recent[_Graph] = Recent(_MOST_PRICES)
-
-    def price(self, state: State) -> Priced:
-        """See `ModelCosts.price`."""
-        return self._graph(state).price
-
-    def draw(self, state: State, rng: np.random.Generator) -> Priced:
-        """See `DrawnCosts.draw`."""
-        graph = self._graph(state)
-        return drawn_price(graph.price.cost, graph.noisy, state.hash, rng)
 
     def _graph(self, state: State) -> _Graph:
         return self._graphs.get(state.hash, lambda: _Graph.of(state, self._unit_ms, self._recorded(state.hash)))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from environment.policies.greedy import ForeseeingEnv
+from environment.policies.greedy import ForeseeingEnv, softmax
 from environment.policies.random import RandomAgent
 
 TEMPERATURE_PERCENT = 1.0
@@ -69,9 +69,7 @@ class DirectedAgent:
 
     def _paying(self, rng: np.random.Generator) -> npt.NDArray[np.int64]:
         rules, locations, costs_ms = self._env.candidates()
-        logits = -100.0 * np.log(costs_ms) / self._temperature
-        weights = np.exp(logits - logits.max())
-        chosen = rng.choice(len(rules), p=weights / weights.sum())
+        chosen = rng.choice(len(rules), p=softmax(-100.0 * np.log(costs_ms), self._temperature))
         return np.array([rules[chosen], locations[chosen]], np.int64)
 
     def _rare(self, legal: npt.NDArray[np.int64], rng: np.random.Generator) -> npt.NDArray[np.int64]:

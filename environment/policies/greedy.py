@@ -79,6 +79,13 @@ class GreedyAgent:
         if best > _SAME_PERCENT and generator.random() >= self._randomness:
             weights = (gains >= best - _SAME_PERCENT).astype(float)
         else:
-            weights = np.exp((gains - best) / self._temperature)
+            return softmax(gains, self._temperature)
         probabilities: npt.NDArray[np.float64] = weights / weights.sum()
         return probabilities
+
+
+def softmax(gains: npt.NDArray[np.float64], temperature: float) -> npt.NDArray[np.float64]:
+    """Returns probabilities proportional to exp(gain / temperature)."""
+    weights = np.exp((gains - gains.max()) / temperature)
+    probabilities: npt.NDArray[np.float64] = weights / weights.sum()
+    return probabilities

@@ -21,7 +21,7 @@ from controller.registry import require_name
 from environment.statistics.intervals import mean_of_seeds
 from experiments.config.run import RunConfig, load_config
 from experiments.config.tree import as_mapping
-from experiments.errors import UserError, require_at_least
+from experiments.errors import require_at_least
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path
 from experiments.pipeline.evaluate import train_and_evaluate
@@ -153,7 +153,7 @@ def chosen_players(named: str | None) -> list[str]:
     A name of a controller stands for all its rows, or for a new one with its defaults.
 
     Raises:
-      UnknownControllerError, UserError: there is no such controller.
+      UnknownControllerError: there is no such controller.
     """
     if named is None:
         return list(PLAYERS)
@@ -161,8 +161,6 @@ def chosen_players(named: str | None) -> list[str]:
     for name in (part.strip() for part in named.split(",")):
         rows = [row for row, player in PLAYERS.items() if name in (row, player.controller)]
         chosen += rows or [require_name(name)]
-    if not chosen:
-        raise UserError("--controllers names none. Leave it out for all of them.")
     return list(dict.fromkeys(chosen))
 
 
