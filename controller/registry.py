@@ -180,8 +180,8 @@ def build(name: str, options: Mapping[str, Any], offered: Mapping[str, Any]) -> 
         made = maker(**arguments)
     except Exception as error:  # code of another package may raise anything
         raise _broken(point, f"raises {type(error).__name__} when it is called: {one_paragraph(error)}") from error
-    methods = [method for method in vars(Controller) if not method.startswith("_")]
-    lacking = [method for method in methods if not hasattr(made, method)]
+    parts = ["name", *(part for part in vars(Controller) if not part.startswith("_"))]
+    lacking = [part for part in parts if not hasattr(made, part)]
     if lacking:
         raise _broken(point, f"returns {made!r}, which lacks {', '.join(lacking)} of controller.Controller")
     return Foreign(made, lambda fault: _broken(point, fault))

@@ -4,11 +4,19 @@ import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from controller import registry as base
+from controller.interface import Controller
 from controller.registry import UnknownControllerError
+
+
+class Nameless(Controller):
+    def act(self, observation: Any, *, deterministic: bool) -> int:
+        return 0
+
 
 BUILT_IN = (
     *("beam", "best-of-n", "climb", "cmaes", "greedy", "mcts", "mpc"),
@@ -54,6 +62,8 @@ def test_other_packages_add_controllers_by_entry_point(monkeypatch: pytest.Monke
         ("controller.registry:ENTRY_POINT_GROUP", "is 'rlflow.controllers', but a class or a function was expected"),
         ("controller.search.native:BeamController.act", "raises TypeError when it is called"),
         ("builtins:dict", "returns {}, which lacks .*train"),
+        ("controller.interface:Controller", "raises TypeError when it is called"),
+        ("tests.controller.test_registry:Nameless", "which lacks name of controller.Controller"),
     ],
 )
 def test_a_broken_package_is_named(value: str, fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
