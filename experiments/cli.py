@@ -364,8 +364,8 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _validate(options: argparse.Namespace) -> int:
-    from experiments.pipeline.validate import validate
     from experiments.runs.progress import make_progress
+    from experiments.validation.validate import validate
 
     found = validate(
         options.run,

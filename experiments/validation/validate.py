@@ -30,15 +30,15 @@ from experiments.pipeline.learning import BEST_IN_TRAINING
 from experiments.pipeline.load import Loaded, find_model
 from experiments.pipeline.measure import runtime_of
 from experiments.pipeline.optimise import SOURCES, sources_of
-from experiments.pipeline.recomputed_costs import Recomputed, device_of, recomputable, require_same_prices, widened
 from experiments.pipeline.replay import rewritten, rules_up_to
-from experiments.pipeline.replayed_episodes import Claim, Difference, Replay, Tolerance
 from experiments.pipeline.select import CLIMB_EPISODE
 from experiments.pipeline.stored import StoredRun
 from experiments.runs.body_plan import Plans, plans_from_json
 from experiments.runs.directory import OUTPUT
 from experiments.runs.progress import ProgressDisplay, warnings_noted
 from experiments.runs.result import GraphFigures, count_rules
+from experiments.validation.recomputed_costs import Recomputed, device_of, recomputable, require_same_prices, widened
+from experiments.validation.replayed_episodes import Claim, Difference, Replay, Tolerance
 from taso_ext.errors import ModelError
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.reading import read_model

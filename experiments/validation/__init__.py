@@ -1,0 +1,1 @@
+"""Replays finished runs and compares them with their records: `rlflow validate`."""
