@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,10 +71,12 @@ class Sketch:
       model: the ONNX model; it shows everything that depends on the types of weights, but not on their values.
       computed_by: by the name of a value, the position of the operator that computes it among the graph's run-time
         operators.
+      shared: names of constants that several operators of the graph read, also if the model is only a part of it.
     """
 
     model: CheckedModel
     computed_by: dict[str, int]
+    shared: frozenset[str]
 
 
 def export_model(graph: Graph, source: ExportSource) -> CheckedModel:
@@ -87,33 +90,73 @@ def export_model(graph: Graph, source: ExportSource) -> CheckedModel:
     return _export(graph, source, sketch=False).model
 
 
-def sketch_model(graph: Graph, source: ExportSource) -> Sketch:
+def sketch_model(graph: Graph, source: ExportSource, near: Collection[int] = (), distance: int = 0) -> Sketch:
     """Returns the graph as `export_model` does, but with zeros for large weights that would have to be computed.
 
+    Args:
+      near: positions among the graph's run-time operators. If there are any, the model has only those operators, what
+        is at most `distance` operators away, what makes small values that these read, and all that reads their results.
+        Values that it reads and does not make are no inputs of it.
     Raises:
       ModelError: the graph can be written neither in the model's opset nor in a newer one.
     """
-    return _export(graph, source, sketch=True)
+    return _export(graph, source, sketch=True, near=near, distance=distance)
 
 
-def _export(graph: Graph, source: ExportSource, sketch: bool) -> Sketch:
+def _export(graph: Graph, source: ExportSource, sketch: bool, near: Collection[int] = (), distance: int = 0) -> Sketch:
     values, nodes = graph.values(), graph.nodes()
+    kept = _around(values, nodes, near, distance) if near else list(range(len(nodes)))
     try:
-        return _assemble(graph, source, values, _partition(graph, values, nodes, sketch))
+        return _assemble(graph, source, values, nodes, _partition(graph, values, nodes, kept, sketch))
     except CannotFoldError as error:
         # The nodes then stay in the model: whoever runs it needs a runtime that has these operators anyway.
         _LOG.info("weight-only operators are not folded: %s", error)
-        return _assemble(graph, source, values, _Partition(nodes, [], [], []))
+        parts = _Partition([nodes[position] for position in kept], [], [], [])
+        return _assemble(graph, source, values, nodes, parts)
 
 
-def _partition(graph: Graph, values: dict[int, Value], nodes: list[Node], sketch: bool) -> _Partition:
+def _around(values: dict[int, Value], nodes: Sequence[Node], near: Collection[int], distance: int) -> list[int]:
+    """Returns the positions of the nodes of a sketch near some run-time operators, and of all that are folded."""
+    computable = computable_nodes(values, nodes)
+    standing = [position for position in range(len(nodes)) if position not in computable]
+    producers = {value: position for position in standing for value in nodes[position].outputs}
+    readers: dict[int, list[int]] = {}
+    for position in standing:
+        for value in nodes[position].inputs:
+            readers.setdefault(value, []).append(position)
+
+    def reading(position: int) -> set[int]:
+        return {reader for value in nodes[position].outputs for reader in readers.get(value, ())}
+
+    running = [position for position, node in enumerate(nodes) if not node.weight_only]
+    kept = newest = {running[position] for position in near}
+    for _ in range(distance):
+        made = {producers[value] for position in newest for value in nodes[position].inputs if value in producers}
+        newest = made.union(*map(reading, newest)) - kept
+        kept = kept | newest
+    pending = list(kept)
+    while pending:
+        for value in nodes[pending.pop()].inputs:
+            if value in producers and producers[value] not in kept and not _is_large(values[value]):
+                kept.add(producers[value])
+                pending.append(producers[value])
+    return sorted(kept.union(computable, *map(reading, kept)))
+
+
+def _partition(
+    graph: Graph, values: dict[int, Value], nodes: Sequence[Node], kept: Sequence[int], sketch: bool
+) -> _Partition:
     written: list[Node] = []
     folded: list[Node] = []
     needed, needed_now = set(graph.outputs), set[int]()
+    if len(kept) < len(nodes):
+        standing = (nodes[position] for position in kept if not nodes[position].weight_only)
+        needed.update(value for node in standing for value in node.outputs)
     handed_over: list[int] = []
     sketched: list[int] = []
     computable = computable_nodes(values, nodes)
-    for position, node in reversed(list(enumerate(nodes))):
+    for position in reversed(kept):
+        node = nodes[position]
         results = [value for value in node.outputs if value in needed]
         folds = position in computable and all(can_fold(values[value].dtype) for value in results)
         if results and not folds:
@@ -137,23 +180,25 @@ def _zeros(value: Value) -> ir.TensorProtocol:
     return ir.tensor(np.broadcast_to(np.zeros((), helper.tensor_dtype_to_np_dtype(value.dtype)), value.dims or ()))
 
 
-def _assemble(graph: Graph, source: ExportSource, values: dict[int, Value], parts: _Partition) -> Sketch:
+def _assemble(
+    graph: Graph, source: ExportSource, values: dict[int, Value], nodes: Sequence[Node], parts: _Partition
+) -> Sketch:
     model = _frame(source)
     original_opset = opset_of(model)
-    opset = needed_opset([*parts.written, *parts.folded], original_opset)
+    opset = needed_opset(nodes, original_opset)
     if opset > original_opset:
         _raise_opset(model, opset)
     names = _name_interface(graph, source, values, parts)
     attributes = source.imported.attributes
     written, folded = (Emission(values, names, attributes, opset, original_opset) for _ in range(2))
-    runtime_nodes = itertools.count()
+    running = {node.outputs[0]: at for at, node in enumerate(node for node in nodes if not node.weight_only)}
     computed_by: dict[str, int] = {}
     try:
         for node in parts.written:
             before = len(written.nodes)
             written.add(node)
             if not node.weight_only:
-                position = next(runtime_nodes)
+                position = running[node.outputs[0]]
                 computed_by |= {name: position for proto in written.nodes[before:] for name in proto.output if name}
         for node in parts.folded:
             folded.add(node)
@@ -176,7 +221,11 @@ def _assemble(graph: Graph, source: ExportSource, values: dict[int, Value], part
         for value in (*node.inputs, *node.outputs)
         if value >= 0 and (dims := values[value].dims) is not None
     }
-    return Sketch(CheckedModel(model, tensors, source.original.defaults, types), computed_by)
+    constants = {*parts.handed_over, *parts.sketched, *(value for value, view in values.items() if view.handle)}
+    readers = Counter(value for node in nodes if not node.weight_only for value in {*node.inputs} & constants)
+    read_here = {value for node in parts.written for value in node.inputs}
+    shared = frozenset(written.name(value) for value, count in readers.items() if count > 1 and value in read_here)
+    return Sketch(CheckedModel(model, tensors, source.original.defaults, types), computed_by, shared)
 
 
 def _name_interface(graph: Graph, source: ExportSource, values: dict[int, Value], parts: _Partition) -> ValueNames:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import onnx
@@ -109,13 +109,15 @@ class OnnxModel:
         """
         return export_model(graph, self._export_source)
 
-    def sketch(self, graph: Graph) -> Sketch:
+    def sketch(self, graph: Graph, near: Collection[int] = (), distance: int = 0) -> Sketch:
         """Exports a graph like `export_checked`, but with zeros for large weights that would have to be computed.
 
+        Args:
+          near, distance: the part of the graph that is wanted, if not all; see `sketch_model`.
         Raises:
           ModelError: see `export_checked`.
         """
-        return sketch_model(graph, self._export_source)
+        return sketch_model(graph, self._export_source, near, distance)
 
     def save(self, graph: Graph, path: str | os.PathLike[str]) -> None:
         """Writes the model of `export_checked` to a file, weights straight from where they are; see `write_model`."""

@@ -9,6 +9,7 @@ weights. `legacy_operators` brings models up that are older than the normal form
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 
 import onnx
 import onnx.version_converter
@@ -21,6 +22,7 @@ from taso_ext.onnx_io.checked_model import ValueType
 from taso_ext.onnx_io.operators import DEFAULT_DOMAINS, bodies
 
 
+@cache
 def has_operator(op_type: str, opset: int) -> bool:
     """Returns whether an opset has an operator that is not deprecated, as Upsample is from opset 10 on."""
     return onnx.defs.has(op_type, opset, "") and not onnx.defs.get_schema(op_type, opset, "").deprecated
@@ -31,13 +33,18 @@ def needed_opset(nodes: Iterable[Node], opset: int) -> int:
     needed = opset
     for node in nodes:
         if node.domain == "" and not is_constant(node) and not has_operator(node.op_type, needed):
-            versions = [
-                each.since_version
-                for each in onnx.defs.get_all_schemas_with_history()
-                if (each.name, each.domain, each.deprecated) == (node.op_type, "", False)
-            ]
-            needed = max(needed, min((version for version in versions if version > needed), default=needed))
+            needed = min((version for version in _versions(node.op_type) if version > needed), default=needed)
     return needed
+
+
+@cache
+def _versions(op_type: str) -> list[int]:
+    """Returns the opsets that have changed one of ONNX's own operators."""
+    return [
+        each.since_version
+        for each in onnx.defs.get_all_schemas_with_history()
+        if (each.name, each.domain, each.deprecated) == (op_type, "", False)
+    ]
 
 
 def raised(
@@ -75,10 +82,16 @@ def _is_unchanged(node: onnx.NodeProto, before: int, after: int) -> bool:
             return False
         if not has_operator(node.op_type, before):
             return True  # a rewrite made it, in the newer opset's form
-        old, new = (onnx.defs.get_schema(node.op_type, version, "") for version in (before, after))
-        if old.since_version != new.since_version and _signature(old) != _signature(new):
+        if not _means_the_same(node.op_type, before, after):
             return False
     return all(_is_unchanged(inner, before, after) for body in bodies(node) for inner in body.node)
+
+
+@cache
+def _means_the_same(op_type: str, before: int, after: int) -> bool:
+    """Returns whether the form of an operator in two opsets differs in nothing but element types."""
+    old, new = (onnx.defs.get_schema(op_type, version, "") for version in (before, after))
+    return old.since_version == new.since_version or _signature(old) == _signature(new)
 
 
 def _signature(schema: onnx.defs.OpSchema) -> object:

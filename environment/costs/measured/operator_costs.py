@@ -159,15 +159,15 @@ class OperatorCosts:
                 f"Rewriting has made a graph of over {MOST_WORK:g} times the model's operations, or bytes moved: too "
                 f"large to measure anything of it."
             )
-        sketch, weights_mb = self._model.sketch(graph), graph.weights_mb
+        is_part = len(positions) < _WHOLE * graph.num_runtime_nodes
+        sketch = self._model.sketch(graph, list(positions.values()) if is_part else (), DISTANCE)
+        weights_mb = graph.weights_mb
         taken: dict[int, Counter[str]] = {position: Counter() for position in positions.values()}
         nbytes = dict.fromkeys(taken, 0)
         wanted = {name for name, position in sketch.computed_by.items() if position in taken}
-        part = sketch.model
-        if len(taken) < _WHOLE * len(part.skeleton.graph.node):
-            part = neighbourhood(part, wanted, DISTANCE)
+        part = neighbourhood(sketch.model, wanted, DISTANCE) if is_part else sketch.model
         try:
-            placed = lower(part, self._runtime, sketch.model)
+            placed = lower(part, self._runtime, sketch.shared)
         except CrashError as error:
             raise UnpricedError(f"Its kernels cannot be found out: {error}") from error
         for each in placed:

@@ -12,7 +12,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -62,11 +62,11 @@ class Placed:
     nbytes: int
 
 
-def lower(model: CheckedModel, runtime: OnnxRuntime, whole: CheckedModel | None = None) -> list[Placed]:
+def lower(model: CheckedModel, runtime: OnnxRuntime, shared: Collection[str] = ()) -> list[Placed]:
     """Returns the kernels that ONNX Runtime runs for a model, in their order.
 
     Args:
-      whole: the model that `model` is a part of, if any: it tells which operators share weights.
+      shared: names of weights that other operators read too, in a graph that the model is a part of.
     Raises:
       ModelError: ONNX Runtime cannot run the model, or an operator reads or writes something else than tensors.
       UnavailableError: the device is not here.
@@ -87,7 +87,7 @@ def lower(model: CheckedModel, runtime: OnnxRuntime, whole: CheckedModel | None 
             raise ModelError(f"{runtime.label} cannot run the model: {one_paragraph(error)}") from error
         events = json.loads(Path(session.end_profiling()).read_text())
         optimised = onnx.load(folder / "optimised.onnx", load_external_data=False)
-    return _placed(optimised, events, _Origins(whole or model))
+    return _placed(optimised, events, _Origins(model, shared))
 
 
 _WEIGHTS = "weights"
@@ -143,7 +143,7 @@ def _feeds(model: CheckedModel) -> Feeds:
 class _Origins:
     """The operators of a model, each named by its first result, to find the one that a kernel stands for."""
 
-    def __init__(self, model: CheckedModel) -> None:
+    def __init__(self, model: CheckedModel, shared: Collection[str]) -> None:
         nodes = [node for node in model.skeleton.graph.node if node.output]
         results = {name: node.output[0] for node in nodes for name in node.output if name}
         self._called = {node.name: node.output[0] for node in nodes} | results
@@ -152,7 +152,8 @@ class _Origins:
             for name in node.input:
                 if name in model.tensors and model.tensors[name].nbytes >= _SHARED_FROM_BYTES:
                     readers.setdefault(name, set()).add(node.output[0])
-        self._only_readers = {name: next(iter(found)) for name, found in readers.items() if len(found) == 1}
+        alone = {name: next(iter(found)) for name, found in readers.items() if len(found) == 1}
+        self._only_readers = {name: reader for name, reader in alone.items() if name not in shared}
 
     def of(self, node: onnx.NodeProto, weights: Mapping[str, int]) -> str:
         """Returns the first result of a kernel's operator; "" if the optimiser has inserted the node."""

@@ -21,11 +21,12 @@ from environment.costs.limits import UnpricedWarning
 from environment.costs.measured import cost_model as measured
 from environment.costs.measured import operator_costs
 from environment.costs.measured.cost_model import Measured, MeasuredPrices, Recorded
-from environment.costs.measured.operator_costs import neighbourhood
+from environment.costs.measured.operator_costs import DISTANCE, neighbourhood
 from environment.costs.measured.ort_kernels import lower
 from environment.costs.prices.database import PriceDatabase
 from environment.costs.prices.price_list import OPERATOR_COSTS, OperatorCost, Price, PriceList, UnrecordedError
 from environment.costs.prices.settings import Setting
+from environment.policies.random import RandomAgent
 from environment.rewards import Transition
 from environment.runtimes import OnnxRuntime, UnavailableError
 from taso_ext import OnnxModel, RuleSet, State, UnpricedError, search_taso
@@ -87,6 +88,24 @@ def test_a_neighbourhood_that_reaches_everything_is_the_whole(tmp_path: Path) ->
     assert kernels[0] == kernels[1]
 
 
+@pytest.mark.parametrize("name", ["bert-base-tiny", "resnext50-tiny", "transformer-transducer-tiny"])
+def test_a_neighbourhood_in_a_part_is_that_in_the_whole(name: str) -> None:
+    env = GraphSubstitutionEnv(name, max_steps=10)
+    observation, _ = env.reset(seed=0)
+    for _ in range(6):
+        observation, *_ = env.step(RandomAgent(1)(observation))
+    graph, rng = env.state.graph, np.random.default_rng(0)
+    near = rng.choice(graph.num_runtime_nodes, 3, replace=False).tolist()
+    found = []
+    for sketch in (env.model.sketch(graph), env.model.sketch(graph, near, DISTANCE)):
+        wanted = [value for value, position in sketch.computed_by.items() if position in near]
+        part = neighbourhood(sketch.model, wanted, DISTANCE)
+        placed = [each for each in lower(part, RUNTIME, sketch.shared) if each.value in wanted]
+        found.append(sorted((sketch.computed_by[each.value], each.kernel.signature, each.nbytes) for each in placed))
+    assert found[0] == found[1]
+    assert found[0]
+
+
 @pytest.mark.parametrize("distance", range(4))
 def test_a_neighbourhood_computes_its_shapes_itself(distance: int) -> None:
     """Arbitrary numbers would be no shape. PyTorch exports a Swin transformer with such detours through floats."""
@@ -113,7 +132,7 @@ def test_a_neighbourhood_of_any_size_runs(name: str) -> None:
             part = neighbourhood(sketch.model, [value], distance)
             inside = {result for node in part.skeleton.graph.node for result in node.output}
             assert value in inside
-            assert {each.value for each in lower(part, RUNTIME, sketch.model)} <= inside
+            assert {each.value for each in lower(part, RUNTIME, sketch.shared)} <= inside
             sizes.append(len(part.skeleton.graph.node))
         assert sizes[0] < sizes[1] <= len(sketch.model.skeleton.graph.node)
 
