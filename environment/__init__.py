@@ -50,7 +50,7 @@ def make(
     costs: str | Costs | CostModel = "roofline:rtx2070",
     reward: str | rewards.Reward | rewards.RewardFunction = "log_ratio",
     rules: RuleSet | str | os.PathLike[str] | None = None,
-    max_steps: int = 50,
+    max_steps: int | None = None,
     **settings: Any,
 ) -> GraphSubstitutionEnv:
     """Builds an environment from names.
@@ -63,7 +63,7 @@ def make(
       costs: a name of `environment.costs.names()`, the path of a database of prices, or a cost model.
       reward: a name of `environment.rewards.names()` with parameters, "module:function", or a function.
       rules: a rule set or the path of a rule file; None takes the shipped rules.
-      max_steps: number of steps after which an episode is truncated.
+      max_steps: number of steps after which an episode is truncated; None: by the number of operators.
       settings: further arguments of `GraphSubstitutionEnv`, such as `max_locations`, `dims` or `strict`.
     Raises:
       The errors of `GraphSubstitutionEnv`; each names what was expected and lists the known names.

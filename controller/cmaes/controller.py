@@ -145,7 +145,7 @@ class CmaesController(Controller):
         policy.parameters.assign(candidates)
         seed = int(np.random.default_rng([self._seed, 2, generation + 1]).integers(2**31))
         rows = config.population * config.rollouts
-        played = dream.rollout(policy, batch=rows, horizon=config.horizon, seed=seed)
+        played = dream.rollout(policy, batch=rows, horizon=config.horizon or dream.longest, seed=seed)
         return Trajectory(*(np.asarray(field) for field in played))
 
     def _search_so_far(self) -> cma.CMAEvolutionStrategy:

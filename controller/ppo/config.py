@@ -17,7 +17,7 @@ class PpoConfig:
     Attributes:
       updates: number of iterations, each a rollout and then learning; the papers train for 1000 in the dream and 2000
         model-free.
-      batch, horizon: rows and steps of each rollout.
+      batch, horizon: rows and steps of each rollout; no horizon: until the longest episodes of its world end.
       epochs, minibatches: passes over a rollout, and gradient steps in each pass. The papers took one step in total.
       discount: γ; 0.99 in the papers. Truncated rollouts are bootstrapped, and a policy does not see how many steps are
         left. Only γ < 1 therefore makes it act now rather than later: with γ = 1, policies trained in a dream postponed
@@ -39,7 +39,7 @@ class PpoConfig:
 
     updates: int = 80
     batch: int = 64
-    horizon: int = 50
+    horizon: int | None = None
     epochs: int = 4
     minibatches: int = 4
     discount: float = 0.97
@@ -57,7 +57,7 @@ class PpoConfig:
 
     def __post_init__(self) -> None:
         for name in ("updates", "batch", "horizon", "epochs", "minibatches"):
-            if getattr(self, name) < 1:
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"ppo: {name} is {getattr(self, name)}; it counts something and must be at least 1.")
         for name in ("discount", "trace_decay"):
             if not 0 <= getattr(self, name) <= 1:

@@ -153,8 +153,8 @@ class PpoController(Controller):
         """Runs the updates of the configuration that have not been done yet.
 
         Args:
-          world: anything with `rollout(policy, *, batch, horizon, seed)` that returns a
-            `Trajectory`: a `DreamEnv`, or a `controller.worlds.real.RealWorld`.
+          world: anything with `rollout(policy, *, batch, horizon, seed)` that returns a `Trajectory`, and the number of
+            steps `longest` of its longest episodes: a `DreamEnv`, or a `controller.worlds.real.RealWorld`.
           seed: replaces the seed given to the constructor.
           on_progress: called after every update with the learner's metrics, `return` and `best_return` (mean and
             maximum undiscounted return of the rollout, in the environment's units) and `length` (mean number of steps).
@@ -171,7 +171,7 @@ class PpoController(Controller):
                 on_progress(update + 1, self._config.updates, metrics)
 
     def _play(self, world: Any, seed: int) -> Trajectory:
-        batch, horizon = self._config.batch, self._config.horizon
+        batch, horizon = self._config.batch, self._config.horizon or world.longest
         played: Trajectory = world.rollout(self.policy, batch=batch, horizon=horizon, seed=seed)
         return played
 

@@ -26,10 +26,19 @@ class Lockstep:
         self._views: list[GraphView] = []
         self._programs: dict[Any, Callable[..., tuple[tf.Tensor, tf.Tensor, tf.Tensor]]] = {}
 
-    def rollout(self, policy: Any, *, batch: int, horizon: int, seed: int) -> tuple[Trajectory, list[EpisodeRecord]]:
-        """Plays episodes; see `RealWorld.rollout`. Returns their trajectory, and the record of each."""
+    @property
+    def longest(self) -> int:
+        """Number of steps after which the environments truncate an episode."""
+        self._grow(1)
+        return self._views[0].max_steps
+
+    def _grow(self, batch: int) -> None:
         while len(self._views) < batch:
             self._views.append(GraphView(self._make_env()))
+
+    def rollout(self, policy: Any, *, batch: int, horizon: int, seed: int) -> tuple[Trajectory, list[EpisodeRecord]]:
+        """Plays episodes; see `RealWorld.rollout`. Returns their trajectory, and the record of each."""
+        self._grow(batch)
         rows = [_Row(view, seed) for view in self._views[:batch]]
         log = _Log(batch, horizon)
         for step in range(horizon):

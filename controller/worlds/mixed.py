@@ -60,6 +60,11 @@ class MixedWorld:
         self._directory, self._done, self._seed = directory, done, seed
         self._dream: DreamEnv | None = None
 
+    @property
+    def longest(self) -> int:
+        """Largest number of steps of a rollout."""
+        return self._branch
+
     def rollout(self, policy: Policy, *, batch: int, horizon: int, seed: int) -> Trajectory:
         """Plays `policy` from `batch` real states for at most `branch` steps, or `horizon` steps if that is less."""
         if self._dream is None or self._done % self._refresh == 0:

@@ -43,13 +43,21 @@ class RealWorld:
           batch, horizon: numbers of rows and of steps.
           seed: the seed of every random draw.
         """
+        trajectory, played = self._in_lockstep().rollout(policy, batch=batch, horizon=horizon, seed=seed)
+        self.note(played)
+        return trajectory
+
+    @property
+    def longest(self) -> int:
+        """Number of steps after which the environments truncate an episode."""
+        return self._in_lockstep().longest
+
+    def _in_lockstep(self) -> Lockstep:
         if self._lockstep is None:
             from controller.worlds.lockstep import Lockstep
 
             self._lockstep = Lockstep(self.make_env)
-        trajectory, played = self._lockstep.rollout(policy, batch=batch, horizon=horizon, seed=seed)
-        self.note(played)
-        return trajectory
+        return self._lockstep
 
     def note(self, played: Iterable[EpisodeRecord]) -> None:
         """Takes the best of some episodes into account in `best`; a controller that plays itself calls this."""

@@ -48,7 +48,7 @@ class EnvironmentConfig:
     """The Markov decision process: episodes of rewrites, and their rewards.
 
     Attributes:
-      max_steps: largest number of rewrites in an episode.
+      max_steps: largest number of rewrites in an episode; none: one for every six operators of the graph, at least 30.
       max_locations: largest number of locations of a rule; none: as many as the graph needs.
       everywhere: whether a rule can also be carried out everywhere it applies, as one step of an episode; the presets
         auto, demo and best have it.
@@ -57,13 +57,14 @@ class EnvironmentConfig:
         `environment.rewards.Transition`).
     """
 
-    max_steps: int = 50
+    max_steps: int | None = None
     max_locations: int | None = None
     everywhere: bool = False
     reward: str = "log_ratio"
 
     def __post_init__(self) -> None:
-        _require("max_steps", self.max_steps, 1)
+        if self.max_steps is not None:
+            _require("max_steps", self.max_steps, 1)
         if self.max_locations is not None:
             _require("max_locations", self.max_locations, 1)
 

@@ -224,14 +224,14 @@ def _dreamed_and_real(learning: Learning, number: int, controller: Controller) -
     from worldmodel.accuracy.exploit import compare, dreamed_then_replayed
     from worldmodel.dream.players import player_of
 
-    model, config = learning.model(number).fresh(), learning.run.config
+    model = learning.model(number).fresh()
     played = dreamed_then_replayed(
         model,
         learning.root_dream(model),
         learning.loaded.env,
         player_of(controller),
         episodes=PLANS,
-        horizon=config.environment.max_steps,
+        horizon=learning.loaded.env.max_steps,
         seed=learning.run.seed(of_round(EXPLOIT, number)),
     )
     found = dataclasses.asdict(compare(played))

@@ -176,7 +176,7 @@ class Case:
         from worldmodel.dream.dream_env import DreamEnv
 
         certain = dataclasses.replace(config.dream, temperature=0.0)
-        depth = min(config.environment.max_steps, model.statistics.longest)
+        depth = min(learning.loaded.env.max_steps, model.statistics.longest)
         with learning.run.bar(title, 1) as bar:
             plan = search(DreamEnv.of_root(model, learning.loaded.env, certain), depth)
             bar.update(1)

@@ -57,7 +57,7 @@ def exploit(learning: Learning, number: int, effort: Effort) -> Record:
             env,
             player,
             episodes=effort.policy_episodes,
-            horizon=config.environment.max_steps,
+            horizon=env.max_steps,
             seed=seed,
         )
         bar.update(2)

@@ -94,6 +94,8 @@ _LITTLE = Effort(
 )
 _AFFORDABLE = (
     *ON_PAPER,
+    "environment.max_steps=80",
+    "ppo.horizon=80",
     "world_model.encoder_training.steps=800",
     "world_model.mdn_rnn_training.steps=1200",
     "ppo.updates=100",

@@ -48,7 +48,7 @@ SCHEDULES: Mapping[str, tuple[str, ...]] = {
         *("world_model.mdn_rnn_training.steps=4", "ppo.updates=2", "ppo.batch=4", "ppo.horizon=6"),
         *("ppo_real.updates=1", "ppo_real.batch=2", "ppo_real.horizon=4"),
     ),
-    "full": ("environment.max_steps=80", "ppo.horizon=80", "ppo_real.horizon=80", "recollect.rounds=1"),
+    "full": ("recollect.rounds=1",),
 }
 """Changes of the preset `demo` by scale."""
 BETTER = 0.05

@@ -93,7 +93,8 @@ def test_the_log_probability_of_an_action_is_the_same_alone_and_in_a_batch(
 
 
 def test_ppo_learns_model_free_and_plays_what_it_learned(env: GraphSubstitutionEnv, world: RealWorld) -> None:
-    config = PpoConfig(updates=12, batch=BATCH, horizon=HORIZON, epochs=2, minibatches=2, learning_rate=1e-2)
+    config = PpoConfig(updates=12, batch=BATCH, epochs=2, minibatches=2, learning_rate=1e-2)
+    assert config.horizon is None and world.longest == 4, "rollouts last until all episodes are over"
     controller, metrics = PpoController.for_real(env, config, POLICY, ENCODER, seed=0), []
     controller.train(world, on_progress=lambda done, total, values: metrics.append(values))
     assert max(each["first_ratio_error"] for each in metrics) < 1e-4

@@ -15,6 +15,7 @@ from environment import GraphSubstitutionEnv, rewards, zoo
 from environment.costs import registry as cost_models
 from environment.policies.random import RandomAgent
 from environment.substitution import features
+from environment.substitution.env import usual_steps
 from taso_ext import ModelError, State
 
 TINY = ("squeezenet1.1-tiny", "bert-base-tiny")
@@ -124,6 +125,16 @@ def test_noop_terminates_and_changes_nothing(env: GraphSubstitutionEnv) -> None:
     _, reward, terminated, truncated, after = env.step([env.num_rules, 0])
     assert (reward, terminated, truncated) == (0.0, True, False)
     assert after["graph_hash"] == before["graph_hash"]
+
+
+def test_larger_graphs_have_longer_episodes() -> None:
+    env = GraphSubstitutionEnv("squeezenet1.1-tiny")
+    assert env.max_steps == usual_steps(env.model.graph.num_runtime_nodes) == 30
+    env.reset(options={"graph": "bert-base"})
+    assert env.max_steps == env.model.graph.num_runtime_nodes // 6 > 60, "its best known sequence has 61 rewrites"
+    env = GraphSubstitutionEnv("squeezenet1.1-tiny", max_steps=7)
+    env.reset(options={"graph": "bert-base"})
+    assert env.max_steps == 7
 
 
 def test_max_steps_truncates() -> None:

@@ -131,7 +131,7 @@ def test_other_rewards_are_taken_with_ppo_told(reward: str) -> None:
 def test_none_clears_an_optional_value_only() -> None:
     assert load_config("best", {}, ["environment.max_locations=none"]).environment.max_locations is None
     with pytest.raises(UserError, match="must be an integer"):
-        load_config("best", {}, ["environment.max_steps=none"])
+        load_config("best", {}, ["collect.episodes=none"])
 
 
 def test_threads_are_a_number_or_all() -> None:

@@ -86,7 +86,7 @@ def test_policies_are_put_to_the_test_in_the_dream_they_were_trained_in(monkeypa
     ]
     learning: Any = SimpleNamespace(
         run=Run(config(*DOUBTFUL), None, make_progress()),  # type: ignore[arg-type]  # nothing is kept
-        loaded=SimpleNamespace(name=MODEL, env=None),
+        loaded=SimpleNamespace(name=MODEL, env=SimpleNamespace(max_steps=12)),
         model=models.__getitem__,
         controller=lambda number: SimpleNamespace(policy=None),
         root_dream=lambda model: f"dream by {model.table}",
