@@ -7,8 +7,8 @@ each. Most tables run their units of work with an executor (`experiments.executo
 Finished units are kept in `runs/reproduce/NAME/units` and are not done again. Some tables share the units of another
 one: `discrepancy-rules` those of `discrepancy`, and all other tables of world models except `mechanisms` those of
 `accuracy`. The units of `accuracy` and `mechanisms` have the same results on every machine and are also looked for in
-`experiments/results/NAME/units`. `never-slower`, `contributions`, `anytime`, `repeats` and `baselines` share the runs
-of `rlflow optimise` in `runs/reproduce/defaults/units`.
+`experiments/results/NAME/units`. `never-slower`, `contributions`, `anytime`, `repeats`, `sample-efficiency` and
+`baselines` share the runs of `rlflow optimise` in `runs/reproduce/defaults/units`.
 """
 
 from __future__ import annotations
@@ -54,6 +54,9 @@ TABLES = {
     ),
     "controllers": Entry(
         "search.controllers", "what every controller makes of the same graphs on paper: searches, planners and learners"
+    ),
+    "sample-efficiency": Entry(
+        "search.sample_efficiency", "timings of whole graphs that controllers need to come near the fastest graph"
     ),
     "contributions": Entry("search.contributions", "what each family of rules contributes to these results"),
     "anytime": Entry("search.anytime", "what a search by the clock has gained after so many seconds, as a picture too"),

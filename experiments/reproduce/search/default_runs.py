@@ -1,4 +1,4 @@
-"""Runs of `rlflow optimise` with its defaults, which several tables share, and a last measurement of each result.
+"""Runs of `rlflow optimise`, with its defaults unless a table changes them, and a last measurement of each result.
 
 A run is one unit of work: one model and one seed. It is kept in `runs/reproduce/defaults/units`, with the run directory
 and the result beside it, so that a run that was interrupted goes on, and a finished one is not done again.
@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import json
 import multiprocessing
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -77,7 +78,7 @@ RESULT_COLUMNS = {
 
 @dataclass(frozen=True)
 class DefaultRun:
-    """One run of `rlflow optimise MODEL --device DEVICE --seed SEED`.
+    """One run of `rlflow optimise MODEL --device DEVICE --seed SEED`, or with other settings.
 
     Attributes:
       model: zoo name, or path of an ONNX file.
@@ -85,6 +86,9 @@ class DefaultRun:
       device: the device that the result is made for.
       seed: the seed.
       busy: whether processes keep all cores but one busy during the search and the measurements.
+      variant: name of the settings if they are not the defaults.
+      preset, changes: the settings, as for `--preset` and `--set`; those of the scale come last.
+      from_prior: whether the run begins with the shipped prices alone, in a database of its own.
     """
 
     model: str
@@ -92,6 +96,10 @@ class DefaultRun:
     device: str = "cpu"
     seed: int = 0
     busy: bool = False
+    variant: str = ""
+    preset: str = "auto"
+    changes: tuple[str, ...] = ()
+    from_prior: bool = False
 
     @property
     def name(self) -> str:
@@ -102,7 +110,7 @@ class DefaultRun:
     def config(self) -> RunConfig:
         """The settings of the run."""
         values = {"costs": f"measured:{self.device}", "device": self.device, "seed": self.seed, **CHANGES[self.scale]}
-        return resolved(load_config("auto", values, []))
+        return resolved(load_config(self.preset, values, self.changes))
 
     @property
     def settings(self) -> Record:
@@ -114,19 +122,21 @@ class DefaultRun:
             "rules": RuleSet.default().fingerprint,
             "feeds": TIMED_ON,
             "busy": self.busy,
+            **({"from_prior": True} if self.from_prior else {}),
             **({} if path is None else {"file": digest_of(path)}),
         }
 
     @property
     def output(self) -> Path:
         """The path of the result."""
-        name = f"{self.name}-{self.scale}-{self.seed}{'-busy' * self.busy}"
+        variant = f"-{self.variant.replace(', ', '-')}" if self.variant else ""
+        name = f"{self.name}{variant}-{self.scale}-{self.seed}{'-busy' * self.busy}"
         return unit_path(UNITS, name, self.settings).with_suffix(".onnx")
 
     @property
     def unit(self) -> Unit:
         """The unit of work that finishes the run and returns its record."""
-        label = f"{self.name} seed {self.seed}{', busy' * self.busy}"
+        label = f"{self.name} {self.variant} seed {self.seed}".replace("  ", " ") + ", busy" * self.busy
         return Unit(label, partial(finished_run, self))
 
     def source(self) -> CheckedModel:
@@ -153,12 +163,16 @@ def finished_run(run: DefaultRun, progress: ProgressDisplay) -> Record:
     """Finishes a run unless this was done before.
 
     Returns:
-      The row of the tables, the rewrites of the result by rule under "rules", and under "curve" the moves of the climb:
-      seconds, number of graphs timed until then, and ratio to the start.
+      The row of the tables, the rewrites of the result by rule under "rules", what the run took under "counts", and
+      under "curve" the moves of the climb: seconds, number of graphs timed until then, and ratio to the start.
     """
 
     def work() -> Record:
-        with busy_cores() if run.busy else contextlib.nullcontext():
+        with contextlib.ExitStack() as during:
+            if run.busy:
+                during.enter_context(busy_cores())
+            if run.from_prior:
+                during.enter_context(own_cache(run.output.with_suffix(".cache")))
             result, directory = optimise(run._request(), progress)
             measured = last_measurement(run) if result.measured else dict.fromkeys(MEASURED, UNDEFINED)
         return {
@@ -171,6 +185,7 @@ def finished_run(run: DefaultRun, progress: ProgressDisplay) -> Record:
             "minutes": sum(result.stage_seconds.values()) / 60,
             "choice": result.selection,
             "rules": result.rules_applied,
+            "counts": result.counts.to_json(),
             "curve": moves(directory / "checkpoints" / FILE),
         }
 
@@ -247,6 +262,18 @@ def _files(path: Path) -> list[Path]:
     if not found:
         raise UserError(f"--models {path}: expected an ONNX file, or a folder that holds files named *.onnx.")
     return found
+
+
+@contextlib.contextmanager
+def own_cache(folder: Path) -> Iterator[None]:
+    """Makes the database of prices in a folder the user's own inside the block."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    os.environ["XDG_CACHE_HOME"] = str(folder.absolute())
+    try:
+        yield
+    finally:
+        del os.environ["XDG_CACHE_HOME"]
+        os.environ |= {} if before is None else {"XDG_CACHE_HOME": before}
 
 
 @contextlib.contextmanager

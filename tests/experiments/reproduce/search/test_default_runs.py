@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,12 +13,14 @@ import numpy as np
 import pytest
 
 from environment import GraphSubstitutionEnv, zoo
+from environment.costs.prices.database import default_database
+from environment.counting import Counts
 from environment.measurement.effort import Effort
 from environment.measurement.timing import Timing, Variant, VariantTiming
 from environment.statistics.intervals import Estimate
 from experiments.cli import main
 from experiments.executors.units import Record
-from experiments.reproduce.search import anytime, contributions, default_runs
+from experiments.reproduce.search import anytime, contributions, default_runs, sample_efficiency
 from experiments.request import Request
 from experiments.runs.progress import ProgressDisplay
 from taso_ext.onnx_io.checked_model import CheckedModel
@@ -59,7 +62,7 @@ def optimise_to(
         (request.run_directory / "actions.json").write_text(json.dumps({"actions": actions or []}))
         rules = {"a rule": 2} if measured else {}
         found = SimpleNamespace(improvements={"search": 3.0}, measured=measured, rules_applied=rules, timed=12)
-        found.stage_seconds, found.selection = {"load": 60.0}, ""
+        found.stage_seconds, found.selection, found.counts = {"load": 60.0}, "", Counts(end_to_end_timings=12)
         return found, request.run_directory
 
     monkeypatch.setattr(default_runs, "optimise", optimised)
@@ -174,6 +177,40 @@ def test_repeats_have_a_spread(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert [row["seed"] for row in rows] == ["0", "1", "2"]
     assert "mean ratio 0.800 [0.800, 0.800] over 3 seeds, from 0.800 to 0.800." in capsys.readouterr().out
     assert len({request.config.seed for request in requests}) == 3
+
+
+def test_ways_to_find_a_graph_are_compared_by_their_timings(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    requests = optimise_to(monkeypatch, measured=SimpleNamespace())
+    measure_as(monkeypatch, 0.85)
+    rows = reproduce("sample-efficiency", GRAPH, "--rows", "taso; climb;ppo, dream", "--seeds", "0,1")
+    assert [row["row"] for row in rows] == ["taso", "climb", "ppo, dream"]
+    assert all((row["near"], float(row["timed"]), float(row["kernels"])) == ("2", 12, 0) for row in rows)
+    assert [float(row["timings"]) for row in rows] == [9, 9, 9], "all have the journal of a climb"
+    assert f"{GRAPH}: taso with 9 timings." in Path("runs/reproduce/sample-efficiency/README.md").read_text()
+    assert [request.config.controller for request in requests] == ["taso"] * 2 + ["climb"] * 2 + ["ppo"] * 2
+    assert all(request.config.evaluate.climb_seconds == 0 for request in requests[4:])
+    assert "There is no row 'tasso'" in failure(capsys, "reproduce", "sample-efficiency", GRAPH, "--rows", "tasso")
+
+
+def test_all_timings_count_where_the_last_measurement_is_better_than_the_journal() -> None:
+    record = {"curve": CURVE, "counts": {"end_to_end_timings": 40}}
+    assert [sample_efficiency.timings_until(record, gain) for gain in (0.05, 0.2, 0.3)] == [3, 9, 40]
+    assert sample_efficiency.timings_until({**record, "curve": []}, 0.1) == 40
+
+
+def test_a_run_from_the_shipped_prices_has_a_database_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with default_runs.own_cache(tmp_path / "unit"):
+        assert default_database() == tmp_path / "unit/rlflow/prices.sqlite"
+    assert default_database() == tmp_path / "rlflow/prices.sqlite"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    with default_runs.own_cache(tmp_path / "unit"):
+        pass
+    assert "XDG_CACHE_HOME" not in os.environ
 
 
 def test_busy_processes_end_with_the_block(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,206 @@
+"""How many timings of whole graphs a controller needs to come near the fastest graph that any of them finds.
+
+rlflow reproduce sample-efficiency
+rlflow reproduce sample-efficiency nasrnn --rows climb,taso --seeds 0,1
+
+Each run begins with the shipped prices, adapted to this machine by the clock (at most 64 kernels), and nothing that
+another run has timed. What learns and what searches find graphs by predicted prices, with as many seconds for a search
+as a climb has; the cheapest of them race against the model. A climb has no other judge than the clock. The ratio of
+each result comes from a last measurement, which decides nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from environment.statistics.intervals import mean_of_seeds
+from experiments.errors import UserError, nearest_match
+from experiments.executors.units import Record
+from experiments.reproduce.options import add_device, add_graphs, chosen_graphs, run_units
+from experiments.reproduce.search.anytime import reached
+from experiments.reproduce.search.default_runs import DefaultRun, ratio_of
+from experiments.reproduce.table import UNDEFINED, Table
+from experiments.runs.progress import ProgressDisplay
+from experiments.studies.study import numbers_of
+
+GRAPHS = ("minilm-l6", "bert-l2-h128", "nasrnn", "resnet18", "inception-v3")
+NEAR = 0.95
+"""Share of the largest known gain of a graph that a run has to reach."""
+WORTH = 0.01
+"""A graph does not count if the largest known gain is below this."""
+SECONDS = 300
+_ALONE = "evaluate.climb_seconds=0"
+"""No climb goes on from what a controller has found."""
+_SMALL = (
+    *("environment.max_steps=8", "collect.episodes=40", "evaluate.sampled_episodes=2"),
+    *("world_model.encoder.rounds=1", "world_model.encoder.hidden=8", "world_model.encoder.latent=4"),
+    *("world_model.encoder_training.steps=4", "world_model.mdn_rnn.hidden=16", "world_model.mdn_rnn.mixtures=2"),
+    *("world_model.mdn_rnn_training.steps=4", "ppo.updates=2", "ppo.batch=4"),
+    *("ppo_real.updates=1", "ppo_real.batch=2"),
+    *("mcts.iterations=1", "mcts.games=2", "mcts.warm_up=2", "mcts.simulations=4"),
+)
+"""Changes of what learns at the scale `smoke`."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A way to find a graph.
+
+    Attributes:
+      preset, settings: as for `--preset` and `--set`.
+    """
+
+    preset: str
+    settings: tuple[str, ...] = ()
+
+    @property
+    def learns(self) -> bool:
+        """Whether it learns, from the settings of the row."""
+        return self.preset != "auto"
+
+
+ROWS: Mapping[str, Row] = {
+    "ppo, dream": Row("demo", ("controller=ppo", "world=dream", _ALONE)),
+    "ppo, real": Row("demo", ("controller=ppo", "world=real", _ALONE)),
+    "mcts, real": Row("demo", ("controller=mcts", "world=real", _ALONE)),
+    "taso": Row("auto", ("controller=taso", "search.budget=50000")),
+    "random": Row("auto", ("controller=best-of-n", "search.budget=1000000")),
+    "climb": Row("auto"),
+}
+"""The rows by name."""
+
+COLUMNS = {
+    "graph": "as the zoo builds it",
+    "row": "the controller, and the world that it learns in",
+    "seeds": "runs",
+    "gain": "time that the result saves, mean of the seeds [% of the model's time]",
+    "low": "95 % interval of this mean, lower end",
+    "high": "upper end",
+    "near": f"runs that reach {NEAR:.0%} of the largest gain of all runs",
+    "timings": "whole graphs that these runs have timed until they were there, mean",
+    "timed": "whole graphs that all runs have timed in all, mean",
+    "kernels": "timings of kernels, those that adapt the shipped prices included, mean",
+    "real_steps": "steps of the exact engine, mean",
+    "dreamed_steps": "steps in dreams, mean",
+    "minutes": "for everything, mean",
+}
+FORMATS = {
+    **dict.fromkeys(("gain", "low", "high", "minutes"), ".1f"),
+    **dict.fromkeys(("timings", "timed", "kernels", "real_steps", "dreamed_steps"), ",.0f"),
+}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that only this table has."""
+    add_graphs(parser, ", ".join(GRAPHS))
+    add_device(parser)
+    parser.add_argument("--seeds", metavar="A,B,…", default="0,1,2,3,4", help="seeds of the runs (0,1,2,3,4)")
+    parser.add_argument("--rows", metavar="A;B;…", help=f"rows of the table (all: {'; '.join(ROWS)})")
+
+
+def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
+    """Optimises each graph in each way with each seed; finished runs are not done again."""
+    names, rows = chosen_graphs(options.graphs or GRAPHS), chosen_rows(options.rows)
+    seeds = sorted(set(numbers_of("--seeds", options.seeds, least=0)))
+    runs = [
+        (row, run_of(row, name, options.scale, options.device, seed))
+        for name in names
+        for row in rows
+        for seed in seeds
+    ]
+    found = run_units([run.unit for _, run in runs], options, progress, measures=True)
+    records = [{**record, "row": row} for (row, _), record in zip(runs, found, strict=True)]
+    table = list(rows_of(records))
+    return Table(
+        f"Timings that controllers need on {options.device}",
+        COLUMNS,
+        FORMATS,
+        table,
+        options.command_line,
+        f"measured:{options.device}, predicted from the shipped prices; {SECONDS} s for each search at full scale.",
+        finding(table),
+    )
+
+
+def chosen_rows(named: str | None) -> list[str]:
+    """Returns the names of the chosen rows: those that are named, or all.
+
+    Raises:
+      UserError: there is no such row.
+    """
+    chosen = list(ROWS) if named is None else list(dict.fromkeys(part.strip() for part in named.split(";")))
+    for name in chosen:
+        if name not in ROWS:
+            raise UserError(f"There is no row '{name}'. {nearest_match(name, list(ROWS))}")
+    return chosen
+
+
+def run_of(row: str, model: str, scale: str, device: str, seed: int) -> DefaultRun:
+    """Returns the run of one row on one graph with one seed."""
+    way = ROWS[row]
+    changes = way.settings if way.learns else (*way.settings, f"search.seconds={SECONDS}")
+    if scale == "smoke":
+        changes = (*way.settings, *_SMALL) if way.learns else way.settings
+    return DefaultRun(model, scale, device, seed, False, row, way.preset, changes, from_prior=True)
+
+
+def rows_of(records: Sequence[Record]) -> Iterator[Record]:
+    """Yields a row for each way on each graph."""
+    for graph in dict.fromkeys(record["graph"] for record in records):
+        of_graph = [record for record in records if record["graph"] == graph]
+        enough = NEAR * max(map(gain_of, of_graph))
+        for row in dict.fromkeys(record["row"] for record in of_graph):
+            same = [record for record in of_graph if record["row"] == row]
+            until = [timings_until(record, enough) for record in same if gain_of(record) >= enough]
+            gains = [100 * gain_of(record) for record in same]
+            mean = mean_of_seeds(gains)
+            yield {
+                "graph": graph,
+                "row": row,
+                "seeds": len(same),
+                "gain": mean.value,
+                "low": mean.low if len(same) > 1 else UNDEFINED,
+                "high": mean.high if len(same) > 1 else UNDEFINED,
+                "near": len(until),
+                "timings": sum(until) / len(until) if until else UNDEFINED,
+                "timed": _mean(same, "end_to_end_timings"),
+                "kernels": _mean(same, "kernel_timings"),
+                **{key: _mean(same, key) for key in ("real_steps", "dreamed_steps")},
+                "minutes": sum(float(record["minutes"]) for record in same) / len(same),
+            }
+
+
+def gain_of(record: Record) -> float:
+    """Returns the share of the model's time that the result of a run saves."""
+    return 1.0 - ratio_of(record)
+
+
+def timings_until(record: Record, gain: float) -> int:
+    """Returns how many whole graphs a run had timed when it had found a gain that it has reached in the end.
+
+    The race of the cheapest graphs, at the end of every run but a climb, counts as a whole. A climb measures its gains
+    itself; if it thought less of them than the last measurement, all its timings count.
+    """
+    found = reached(record["curve"], 1.0 - gain) if record["curve"] else None
+    return int(record["counts"]["end_to_end_timings"]) if found is None else found[1]
+
+
+def _mean(records: Sequence[Record], key: str) -> float:
+    return sum(float(record["counts"][key]) for record in records) / len(records)
+
+
+def finding(rows: Sequence[Record]) -> str:
+    """Returns which way needs the fewest timings on each graph where there is something to gain, in a sentence."""
+    sentences = []
+    for graph in dict.fromkeys(row["graph"] for row in rows):
+        near = [row for row in rows if row["graph"] == graph and row["near"] == row["seeds"]]
+        if max(row["gain"] for row in rows if row["graph"] == graph) < 100 * WORTH:
+            sentences.append(f"{graph}: nothing to gain.")
+        elif near:
+            least = min(near, key=lambda row: row["timings"])
+            sentences.append(f"{graph}: {least['row']} with {least['timings']:.0f} timings.")
+        else:
+            sentences.append(f"{graph}: none comes near with every seed.")
+    return "Fewest timings among the rows that come near the largest gain with every seed. " + " ".join(sentences)
