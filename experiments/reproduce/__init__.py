@@ -82,6 +82,9 @@ TABLES = {
         "world_model.accuracy:TRANSFER", "what world models predict of graphs that they were not trained on"
     ),
     "exploit": Entry("world_model.comparisons:EXPLOIT", "what keeps a policy from living on the mistakes of its dream"),
+    "truth": Entry(
+        "world_model.truth", "how far dreams are from reality for all that plays or plans in them, and the alarm"
+    ),
     "mechanisms": Entry(
         "world_model.mechanisms", "what each mechanism brings that the published design does not have, left out alone"
     ),

@@ -19,6 +19,8 @@ MEASURED_FORMAT = 2
 MORE_ROUNDS = 3
 """Rounds of recollection to suggest if dreams are too good to be true: as many as `rlflow reproduce accuracy` runs."""
 
+LARGE_GAP = 3.0
+"""Points of improvement between dream and reality above which an alarm sounds."""
 LEAST_OFFERED = 0.98
 """The share that a dream must offer of the rewrites that really pay, as `rlflow reproduce controllers` requires."""
 OMITTED_NAMED = 3
@@ -226,18 +228,16 @@ class Result:
         return " ".join(filter(None, sentences))
 
     def alarm(self) -> str:
-        """Returns a warning if the last policy dreams of more than the best real result; else an empty text."""
+        """Returns a warning if the last policy's dreams are far from what the same rewrites do; else an empty text."""
         plans = [row["plans"] for row in self.rounds if row["plans"]]
-        if not plans:
+        if not plans or not is_far(plans[-1]["gap"]):
             return ""
-        dreamed = plans[-1]["best_dreamed_percent"]
-        real = max(*self.improvements.values(), *(each["best_real_percent"] for each in plans))
-        if not is_too_good(dreamed, real):
-            return ""
+        last = plans[-1]
         return (
-            f"Alarm: the policy dreams of {dreamed:.2f} % less estimated time, but the best real result of this run is "
-            f"{real:.2f} %: it makes use of its world model's mistakes. Let the model learn from what the policy "
-            f"really plays: --recollect {self.last_round + MORE_ROUNDS}."
+            f"Alarm: what the policy dreams and what the same rewrites really do are {last['gap']:.1f} points apart on "
+            f"average ({last['dreamed_percent']:.2f} % and {last['real_percent']:.2f} % less estimated time): it makes "
+            f"use of its world model's mistakes. Let the model learn from what the policy really plays: --recollect "
+            f"{self.last_round + MORE_ROUNDS}."
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -281,10 +281,6 @@ def count_rules(rule_names: Sequence[str]) -> dict[str, int]:
     return dict(Counter(rule_names))
 
 
-PRINTED = 0.01
-"""Percentage points: percentages that differ by less are printed alike."""
-
-
-def is_too_good(dreamed_percent: float, real_percent: float) -> bool:
-    """Returns whether a dreamed improvement is larger than the best known real one."""
-    return dreamed_percent - real_percent >= PRINTED
+def is_far(gap: float | None) -> bool:
+    """Returns whether dreams and reality are so many points apart that an alarm should sound."""
+    return gap is not None and gap > LARGE_GAP

@@ -17,6 +17,7 @@ from experiments.executors.units import Record
 from experiments.pipeline.learning import Learning
 from experiments.runs.progress import ProgressDisplay, make_progress
 from experiments.studies.evaluation import GREEDY, RANDOM, held_out_play
+from experiments.studies.exploiters import Planning, beam_plan, cross_entropy_plan
 from experiments.studies.policy import exploit
 from experiments.studies.setting import Effort, Setting
 from experiments.studies.study import Study
@@ -24,8 +25,6 @@ from worldmodel.data.episodes import EpisodeBuffer
 
 if TYPE_CHECKING:  # TensorFlow is imported when a model is judged
     from worldmodel.accuracy.exploit import ComparedPlan
-    from worldmodel.dream.dream_env import DreamEnv
-    from worldmodel.dream.planning import Plan
 
 Part = Literal["prediction", "policy", "beam search", "cross-entropy planning", "play"]
 PREDICTION: Part = "prediction"
@@ -35,21 +34,6 @@ CROSS_ENTROPY: Part = "cross-entropy planning"
 PLAY: Part = "play"
 IN_DREAMS: frozenset[Part] = frozenset((POLICY, BEAM, CROSS_ENTROPY, PLAY))
 EVERYTHING: frozenset[Part] = IN_DREAMS | {PREDICTION}
-
-
-@dataclasses.dataclass(frozen=True)
-class Planning:
-    """How hard the planning exploiters search for plans that a dream promises too much for.
-
-    Attributes:
-      width: how many states of a depth the beam search continues from.
-      population, elites, iterations: see `worldmodel.dream.planning.cross_entropy_planning`.
-    """
-
-    width: int = 256
-    population: int = 512
-    elites: int = 32
-    iterations: int = 30
 
 
 class Case:
@@ -146,41 +130,10 @@ class Case:
         }
 
     def _beam(self, learning: Learning) -> Record:
-        from worldmodel.dream.planning import beam_search
-
-        return self._planned(
-            learning, "beam search", lambda dream, depth: beam_search(dream, width=self._planning.width, depth=depth)
-        )
+        return _compared([beam_plan(learning, 0, self._planning)])
 
     def _cross_entropy(self, learning: Learning) -> Record:
-        from worldmodel.dream.planning import cross_entropy_planning
-
-        planning, seed = self._planning, learning.run.seed("cross-entropy planning")
-
-        def search(dream: DreamEnv, depth: int) -> Plan:
-            return cross_entropy_planning(
-                dream,
-                depth=depth,
-                population=planning.population,
-                elites=planning.elites,
-                iterations=planning.iterations,
-                seed=seed,
-            )
-
-        return self._planned(learning, "cross-entropy planning", search)
-
-    def _planned(self, learning: Learning, title: str, search: Callable[[DreamEnv, int], Plan]) -> Record:
-        """Tries the best plan that a search finds in the dream of temperature 0 in reality."""
-        model, config = learning.model(0).fresh(), learning.run.config
-        from worldmodel.accuracy.exploit import plan_replayed
-        from worldmodel.dream.dream_env import DreamEnv
-
-        certain = dataclasses.replace(config.dream, temperature=0.0)
-        depth = min(learning.loaded.env.max_steps, model.statistics.longest)
-        with learning.run.bar(title, 1) as bar:
-            plan = search(DreamEnv.of_root(model, learning.loaded.env, certain), depth)
-            bar.update(1)
-        return _compared([plan_replayed(model, learning.loaded.env, plan)])
+        return _compared([cross_entropy_plan(learning, 0, self._planning)])
 
     def _play(self, learning: Learning) -> Record:
         """Plays real episodes of the controller, one deterministic and the others sampled, and dreams them too."""

@@ -31,6 +31,7 @@ from experiments.reproduce.world_model.experiment import named
 from experiments.runs.progress import ProgressDisplay
 from experiments.studies import study
 from experiments.studies.evaluation import GREEDY, RANDOM
+from experiments.studies.exploiters import Planning
 from experiments.studies.mechanisms import (
     BEAM,
     CROSS_ENTROPY,
@@ -41,7 +42,6 @@ from experiments.studies.mechanisms import (
     PREDICTION,
     Case,
     Part,
-    Planning,
 )
 from experiments.studies.policy import FOR_REAL, IN_THE_DREAM
 from experiments.studies.setting import OF_PLAY, Effort, Setting, agree, figures_fingerprint, sections_of

@@ -162,27 +162,18 @@ def test_the_report_shows_its_plots(tmp_path: Path, trained: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dreamed", "real", "before", "advice"),
-    [
-        (25.5, 7.0, [], "--recollect 3"),
-        (25.5, 7.0, [{"best_dreamed_percent": 90.0, "best_real_percent": 3.0}], "--recollect 4"),
-        (24.9, 7.0, [{"best_dreamed_percent": 90.0, "best_real_percent": 3.0}], ""),
-        (25.5, 26.0, [], ""),
-        (25.5, 25.4975, [], ""),
-        (25.5, 7.0, [{"best_dreamed_percent": 90.0, "best_real_percent": 26.0}], ""),
-    ],
+    ("gaps", "advice"),
+    [([3.2], "--recollect 3"), ([9.0, 3.2], "--recollect 4"), ([3.0], ""), ([9.0, 2.9], ""), ([None], "")],
 )
-def test_dreams_better_than_all_that_is_real_raise_an_alarm(
-    tmp_path: Path, dreamed: float, real: float, before: list[dict[str, float]], advice: str
-) -> None:
-    """The last round's best dream is compared with the best of all sources, 25 %, and of all plans tried in reality."""
-    plans = [*before, {"best_dreamed_percent": dreamed, "best_real_percent": real}]
+def test_dreams_far_from_reality_raise_an_alarm(tmp_path: Path, gaps: list[float | None], advice: str) -> None:
+    """The plans of the last round count."""
+    plans = [{"gap": gap, "dreamed_percent": 25.5, "real_percent": 25.0} for gap in gaps]
     result = make_result(rounds=[{"round": number, "plans": each} for number, each in enumerate(plans)])
     record = make_record("deterministic", (4.0, 3.0))
     write_report(tmp_path, result, Evaluation(None, record, (), (record,)), record)
     for text in (summary_text(result), (tmp_path / "report.md").read_text()):
         assert ("Alarm" in text) == bool(advice)
-        assert not advice or all(part in text for part in ("25.50 %", "25.00 %", f"{advice}."))
+        assert not advice or all(part in text for part in ("3.2 points", "25.50 %", "25.00 %", f"{advice}."))
 
 
 @pytest.mark.parametrize("rounds", [[], [{"round": 0, "plans": {}}]])
@@ -208,7 +199,7 @@ def test_dreams_that_omit_what_pays_raise_an_alarm_that_names_the_rules(
 
     omitted = {"fuse": 3.0, "merge": 9.0, "split": 1.0}
     rows = [{"step": number, "windows": 9} | facts(each, omitted) for number, each in enumerate(held_out)]
-    plans = {"best_dreamed_percent": 1.0, "best_real_percent": 1.0} | facts(along, {"fold": 7.0})
+    plans = {"gap": 0.0} | facts(along, {"fold": 7.0})
     result = make_result(accuracy=rows, rounds=[{"round": 0, "plans": {}}, {"round": 1, "plans": plans}])
     alarm = result.omission_alarm()
     assert bool(alarm) == bool(said) and said in alarm and (alarm in summary_text(result) or not alarm)

@@ -1,0 +1,228 @@
+"""How far dreams are from reality for everything that looks for gains in them, and whether the alarm tells.
+
+rlflow reproduce truth
+rlflow reproduce truth nasrnn generated-100 --seeds 0,1 --schedules usual
+
+A unit is one graph, seed and schedule. World models learn as in the preset `demo`: by the schedule `usual` with two
+rounds of recollection, by the schedule `starved` from few episodes and without any. In the dream of the last round,
+PPO, `cmaes` and `mpc` play, and a beam search and a cross-entropy planning look for the best plan. All plans are tried
+in reality. A unit of the usual schedule takes about ten minutes, a starved one two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from experiments.config.run import RunConfig, load_config
+from experiments.config.tree import as_mapping
+from experiments.errors import UserError, nearest_match
+from experiments.executors.local import Unit
+from experiments.executors.units import Record, once
+from experiments.pipeline.learning import Learning, learner, train
+from experiments.reproduce.options import add_graphs, chosen_graphs, run_units
+from experiments.reproduce.table import UNDEFINED, Table
+from experiments.runs.progress import ProgressDisplay
+from experiments.runs.result import LARGE_GAP, is_far
+from experiments.studies import study
+from experiments.studies.exploiters import Planning, beam_plan, cross_entropy_plan
+from experiments.studies.setting import Effort, Setting
+from experiments.studies.study import Study, numbers_of
+from taso_ext import RuleSet
+
+if TYPE_CHECKING:  # TensorFlow is imported when something is played
+    from worldmodel.accuracy.exploit import ComparedPlan
+
+NAME = "truth"
+GRAPHS = ("squeezenet1.1", "resnet18", "resnet50", "inception-v3", "bert-base", "vit-base")
+"""The six graphs of the papers."""
+ON_PAPER = ("costs=roofline:rtx2070", "device=cpu", "evaluate.climb_seconds=0")
+SCHEDULES: Mapping[str, tuple[str, ...]] = {
+    "usual": ("recollect.rounds=2",),
+    "starved": ("collect.episodes=12", "recollect.rounds=0"),
+}
+"""Changes of the preset `demo`."""
+SMALL = (
+    *study.SCALES["smoke"].overrides,
+    *("cmaes.generations=1", "cmaes.population=4", "cmaes.rollouts=1", "cmaes.features=4", "cmaes.keys=4"),
+    *("mpc.plans=8", "mpc.elites=2", "mpc.iterations=1", "mpc.horizon=3", "mpc.replan=3"),
+)
+"""Changes at the scale `smoke`."""
+PLANNING = {"smoke": Planning(width=4, population=8, elites=4, iterations=2), "full": Planning()}
+EPISODES = {"smoke": 2, "full": 40}
+"""Dreams of a policy; half of them are the check by which the alarm sounds, the other half are judged."""
+PLANNED_EPISODES = {"smoke": 2, "full": 4}
+"""The same of `mpc`, which plans at every few steps."""
+PPO, CMAES, MPC, BEAM, CROSS_ENTROPY = "ppo", "cmaes", "mpc", "beam search", "cross-entropy planning"
+FIGURES = ("gap", "illegal_share", "dreamed_percent", "real_percent", "paying_recall")
+
+COLUMNS = {
+    "graph": "cleaned in full",
+    "schedule": "how the world model learns",
+    "player": "what plays or plans in the dream of the last round",
+    "seeds": "runs",
+    "gap": "|dreamed - real| of its plans, mean [points]",
+    "largest": "the largest gap of a seed",
+    "illegal": "rewrites of these plans that are not legal in reality [%]",
+    "dreamed": "dreamed improvement, mean [%]",
+    "real": "real improvement of the same plans, mean [%]",
+    "recall": "share of the rewrites that really pay along its plans that the dream offers [%]",
+    "alarms": f"runs in which the alarm sounds: other plans, or the only one, are over {LARGE_GAP:g} points apart",
+    "large": f"runs whose gap is over {LARGE_GAP:g} points",
+}
+FORMATS = dict.fromkeys(("gap", "largest", "illegal", "dreamed", "real", "recall"), ".2f")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that only this table has."""
+    add_graphs(parser, ", ".join(GRAPHS))
+    parser.add_argument("--seeds", metavar="A,B,…", default="0,1", help="seeds of the runs (0,1)")
+    parser.add_argument("--schedules", metavar="A,B", help=f"how world models learn (all: {', '.join(SCHEDULES)})")
+
+
+def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
+    """Trains and judges each graph by each schedule with each seed; finished units are not done again."""
+    names, schedules = chosen_graphs(options.graphs or GRAPHS), chosen_schedules(options.schedules)
+    seeds = sorted(set(numbers_of("--seeds", options.seeds, least=0)))
+    units = [
+        Unit(f"{name} {schedule} seed {seed}", partial(judged, name, schedule, options.scale, seed))
+        for seed in seeds
+        for name in names
+        for schedule in schedules
+    ]
+    records = run_units(units, options, progress)
+    return Table(
+        "How far dreams are from reality",
+        COLUMNS,
+        FORMATS,
+        list(rows_of(records)),
+        options.command_line,
+        f"{ON_PAPER[0]}; {len(RuleSet.default())} rules.",
+        finding(records),
+    )
+
+
+def chosen_schedules(named: str | None) -> list[str]:
+    """Returns the names of the chosen schedules: those that are named, or all.
+
+    Raises:
+      UserError: there is no such schedule.
+    """
+    chosen = list(SCHEDULES) if named is None else list(dict.fromkeys(part.strip() for part in named.split(",")))
+    for name in chosen:
+        if name not in SCHEDULES:
+            raise UserError(f"There is no schedule '{name}'. {nearest_match(name, list(SCHEDULES))}")
+    return chosen
+
+
+def judged(name: str, schedule: str, scale: str, seed: int, progress: ProgressDisplay) -> Record:
+    """Returns the record of one unit; a finished one is not done again."""
+    config = config_of(schedule, scale, seed)
+    settings = {
+        "config": as_mapping(config),
+        "planning": dataclasses.asdict(PLANNING[scale]),
+        "rules": RuleSet.default().fingerprint,
+    }
+
+    def work() -> Record:
+        learning = Study(Setting(name, config), seed, Effort(), progress).learning
+        return {"graph": name, "schedule": schedule, "seed": seed, "players": judge(learning, scale)}
+
+    return once(NAME, f"{name}-{schedule}-{scale}-{seed}", settings, work, anywhere=True)
+
+
+def config_of(schedule: str, scale: str, seed: int) -> RunConfig:
+    """Returns the settings of a unit."""
+    changes = (*ON_PAPER, *(SMALL if scale == "smoke" else ()), *SCHEDULES[schedule])
+    return load_config("demo", {"controller": PPO, "seed": seed}, changes)
+
+
+def judge(learning: Learning, scale: str) -> dict[str, Record]:
+    """Returns the figures of every player in the dream of the last round: `FIGURES`, and whether the alarm sounds."""
+    number = learning.run.config.recollect.rounds
+    played = {
+        PPO: _played(learning, number, PPO, EPISODES[scale]),
+        BEAM: [beam_plan(learning, number, PLANNING[scale])],
+        CROSS_ENTROPY: [cross_entropy_plan(learning, number, PLANNING[scale])],
+        CMAES: _played(learning, number, CMAES, EPISODES[scale]),
+        MPC: _played(learning, number, MPC, PLANNED_EPISODES[scale]),
+    }
+    from worldmodel.accuracy.exploit import compare
+
+    found: dict[str, Record] = {}
+    for player, plans in played.items():
+        half = len(plans) // 2  # the run's own check, by which its alarm sounds
+        compared = dataclasses.asdict(compare(plans[half:]))
+        figures = {key: value if math.isfinite(value := compared[key]) else None for key in FIGURES}
+        found[player] = {**figures, "alarm": is_far(compare(plans[:half] or plans).gap)}
+    return found
+
+
+def _played(learning: Learning, number: int, name: str, episodes: int) -> Sequence[ComparedPlan]:
+    """Returns dreams of a controller, tried in reality. All but that of the rounds are trained in the last dream."""
+    from worldmodel.accuracy.exploit import dreamed_then_replayed
+    from worldmodel.dream.dream_env import DreamEnv
+    from worldmodel.dream.players import player_of
+
+    run, env, model = learning.run, learning.loaded.env, learning.model(number).fresh()
+    if name == run.config.controller:
+        controller = learning.controller(number)
+    else:
+        config, seed = dataclasses.replace(run.config, controller=name), run.seed(name)
+        controller, training = learner(config, learning.loaded, seed, model), learning.episodes(number)[0]
+
+        def dream() -> DreamEnv:
+            return DreamEnv.of_episodes(model, training, config.dream, seed=seed)
+
+        train(run, controller, dream, number=number, base_stage=name, checkpoint=name)
+    return dreamed_then_replayed(
+        model,
+        learning.root_dream(model),
+        env,
+        player_of(controller),
+        episodes=episodes,
+        horizon=env.max_steps,
+        seed=run.seed(f"truth {name}"),
+    )
+
+
+def rows_of(records: Sequence[Record]) -> Iterator[Record]:
+    """Yields a row for each player on each graph by each schedule."""
+    for graph, schedule in dict.fromkeys((record["graph"], record["schedule"]) for record in records):
+        units = [record for record in records if (record["graph"], record["schedule"]) == (graph, schedule)]
+        for player in units[0]["players"]:
+            runs = [unit["players"][player] for unit in units]
+            yield {
+                "graph": graph,
+                "schedule": schedule,
+                "player": player,
+                "seeds": len(runs),
+                "gap": _mean(runs, "gap"),
+                "largest": max(run["gap"] for run in runs),
+                "illegal": _mean(runs, "illegal_share", 100),
+                "dreamed": _mean(runs, "dreamed_percent"),
+                "real": _mean(runs, "real_percent"),
+                "recall": _mean(runs, "paying_recall", 100),
+                "alarms": sum(run["alarm"] for run in runs),
+                "large": sum(is_far(run["gap"]) for run in runs),
+            }
+
+
+def _mean(runs: Sequence[Record], key: str, factor: float = 1.0) -> float | str:
+    known = [factor * float(run[key]) for run in runs if run[key] is not None]
+    return sum(known) / len(known) if known else UNDEFINED
+
+
+def finding(records: Sequence[Record]) -> str:
+    """Returns how often the alarm sounds where gaps are large, and where they are not, in a sentence."""
+    runs = [run for record in records for run in record["players"].values()]
+    large, small = ([run for run in runs if is_far(run["gap"]) == is_large] for is_large in (True, False))
+    told, false = (sum(run["alarm"] for run in kind) for kind in (large, small))
+    return (
+        f"The alarm sounds in {told} of {len(large)} runs whose gap is over {LARGE_GAP:g} points, and in {false} of "
+        f"{len(small)} others."
+    )
