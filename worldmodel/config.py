@@ -162,6 +162,8 @@ class MdnRnnConfig:
       dynamics: what is predicted of the next latent, see `latent_heads`; "discrete" needs an encoder with categories.
       reward_head: whether the reward shares the features of the mask and the terminal, or has a network to itself.
       reward_hidden: the width of the two hidden layers of a separate reward network.
+      reward_scatter: whether the scatter of rewards is predicted too, from which dreams draw at their temperature.
+        `rlflow optimise` switches it on for rewards of costs that are drawn from recorded timings (`noise=resampled`).
       ensemble: the number of members. Each has heads of its own, trained on episodes drawn with replacement.
     """
 
@@ -183,6 +185,7 @@ class MdnRnnConfig:
     dynamics: Literal["mdn", "discrete", "deterministic"] = "mdn"
     reward_head: Literal["shared", "separate"] = "shared"
     reward_hidden: int = 128
+    reward_scatter: bool = False
     ensemble: int = 1
 
     def __post_init__(self) -> None:

@@ -178,8 +178,10 @@ class DreamEnv:
         return self.begun(state)
 
     def begun(self, state: DreamState) -> DreamState:
-        """Returns real states as the first states of rows, which means with new ledgers."""
-        return state._replace(ledger=open_ledger(state.action_mask, self._numbers, self._remembered))
+        """Returns real states as the first states of rows, which means with new ledgers, and without noise."""
+        noise = tf.zeros(tf.shape(state.z)[0]) if self._model.mdn_rnn.config.reward_scatter else ()
+        ledger = open_ledger(state.action_mask, self._numbers, self._remembered)
+        return state._replace(ledger=ledger, noise=noise)
 
     def _draw(self, batch: int, seed: tf.Tensor) -> tf.Tensor:
         """Draws the indices of start states: int32 [batch]."""

@@ -170,17 +170,17 @@ def _placed(optimised: onnx.ModelProto, events: Sequence[Mapping[str, Any]], ori
     versions = {each.domain: each.version for each in optimised.opset_import}
     read = {name for node in graph.node for name in (*node.input, *captured_names(node))}
     read |= {output.name for output in graph.output}
-    types = {event["name"].removesuffix(_EVENT): event["args"] for event in events if _is_kernel(event)}
-    known = _known_operands(graph, types, constants)
+    profiles = _profiles(graph, events)
+    known = _known_operands(graph, profiles, constants)
     value_of_reader: dict[str, str] = {}
     placed = []
-    for node in reversed(graph.node):
-        operands = _operands(node, types[node.name]["input_type_shape"], constants)
+    for node, profile in zip(reversed(graph.node), reversed(profiles), strict=True):
+        operands = _operands(node, profile["input_type_shape"], constants)
         outer = captured_names(node)
         if not known.keys() >= set(outer):
             raise untimeable(node.op_type, "runs a graph that reads something else than tensors")
         operands += [known[name] for name in outer]
-        results = _results(node, types[node.name]["output_type_shape"])
+        results = _results(node, profile["output_type_shape"])
         kernel = Kernel(
             node.domain,
             node.op_type,
@@ -211,6 +211,31 @@ def _since(node: onnx.NodeProto, version: int) -> int:
 _EVENT = "_kernel_time"
 
 
+def _profiles(graph: onnx.GraphProto, events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, _Types]]:
+    """Returns what the profile says of each node.
+
+    Nodes that come from the definition of an operator without a kernel, such as HardSwish, have no name. The profile
+    calls them by their operator and a number; nodes and profile are in the order of execution.
+    """
+    named = {node.name for node in graph.node if node.name}
+    of_name: dict[str, Mapping[str, _Types]] = {}
+    unnamed: dict[str, list[Mapping[str, _Types]]] = {}
+    for event in filter(_is_kernel, events):
+        name, said = event["name"].removesuffix(_EVENT), event["args"]
+        if name in named and name not in of_name:
+            of_name[name] = said
+        else:
+            unnamed.setdefault(said["op_name"], []).append(said)
+    found = []
+    for node in graph.node:
+        rest = unnamed.get(node.op_type, [])
+        profile = of_name.get(node.name) or (rest.pop(0) if rest and not node.name else None)
+        if profile is None:
+            raise untimeable(node.op_type, "does not appear in the profile of its model")
+        found.append(profile)
+    return found
+
+
 def _is_kernel(event: Mapping[str, Any]) -> bool:
     return event.get("cat") == "Node" and event["name"].endswith(_EVENT)
 
@@ -224,7 +249,7 @@ def _operands(node: onnx.NodeProto, listed: _Types, constants: Mapping[str, onnx
 
 
 def _known_operands(
-    graph: onnx.GraphProto, types: Mapping[str, Mapping[str, _Types]], constants: Mapping[str, onnx.TensorProto]
+    graph: onnx.GraphProto, profiles: Sequence[Mapping[str, _Types]], constants: Mapping[str, onnx.TensorProto]
 ) -> dict[str, Operand]:
     """Returns the values of a graph that a graph inside one of its nodes may read, by name, as operands of that."""
     known: dict[str, Operand] = {}
@@ -232,8 +257,8 @@ def _known_operands(
         dtype, dims = value_type(value.type)
         if dims is not None:
             known[value.name] = Operand(dtype, dims)
-    for node in graph.node:
-        listed, names = types[node.name]["output_type_shape"], [name for name in node.output if name]
+    for node, profile in zip(graph.node, profiles, strict=True):
+        listed, names = profile["output_type_shape"], [name for name in node.output if name]
         if len(listed) == len(names):
             known |= {name: _operand(node, each, None) for name, each in zip(names, listed, strict=True)}
     return known | {
