@@ -120,6 +120,8 @@ class RecollectConfig:
         rewrites that turn out to be illegal; in the others it sees the real states.
       omitted: share of the steps in which such an episode takes a rewrite that really pays and that the world model
         considers illegal there, if there is one.
+      uncertain: share of the steps in which such an episode takes a rewrite on whose reward the members of an ensemble
+        disagree (`world_model.mdn_rnn.ensemble`); the more they do, the likelier it is.
       steps: gradient steps of the MDN-RNN in each round; it starts from the weights of the round before.
       learning_rate: learning rate at the start of each round.
     """
@@ -128,6 +130,7 @@ class RecollectConfig:
     episodes: int = 100
     dreamed: float = 0.5
     omitted: float = 0.0
+    uncertain: float = 0.0
     steps: int = 600
     learning_rate: float = 1e-3
 
@@ -136,6 +139,7 @@ class RecollectConfig:
         _require("episodes", self.episodes, 1)
         _require("dreamed", self.dreamed, 0, 1)
         _require("omitted", self.omitted, 0, 1)
+        _require("uncertain", self.uncertain, 0, 1)
         _require("steps", self.steps, 1)
         _require("learning_rate", self.learning_rate, 0)
 
@@ -375,7 +379,11 @@ class RunConfig:
             _require_telescoping(self.environment.reward, "a plan of mpc", "choose another controller")
         if self.controller == "ppo" and self.uses_world_model:
             _require_no_pointer(self.policy.head)
-        _require_doubt(self.dream.pessimism, self.world_model.mdn_rnn.ensemble)
+        for name, share, use in (
+            ("dream.pessimism", self.dream.pessimism, "to lower rewards by"),
+            ("recollect.uncertain", self.recollect.uncertain, "to explore"),
+        ):
+            _require_doubt(name, share, use, self.world_model.mdn_rnn.ensemble)
         _require("max_growth", self.max_growth, 1)
         _require("updates_per_checkpoint", self.updates_per_checkpoint, 1)
         _require("seed", self.seed, 0, 2**31 - 1)
@@ -438,12 +446,12 @@ def _require_telescoping(reward: str, relying: str, remedy: str) -> None:
         )
 
 
-def _require_doubt(pessimism: float, members: int) -> None:
-    """Raises ValueError if there is pessimism but no ensemble, so that it would change nothing."""
-    if pessimism > 0 and members < 2:
+def _require_doubt(name: str, value: float, use: str, members: int) -> None:
+    """Raises ValueError if a setting that lives on an ensemble's disagreement is used without an ensemble."""
+    if value > 0 and members < 2:
         raise ValueError(
-            f"dream.pessimism is {pessimism:g}, but a world model of one member has no disagreement to lower rewards "
-            "by; set world_model.mdn_rnn.ensemble=3 too (--ensemble 3), or leave pessimism at 0"
+            f"{name} is {value:g}, but a world model of one member has no disagreement {use}; set "
+            "world_model.mdn_rnn.ensemble=3 too (--ensemble 3), or leave it at 0"
         )
 
 

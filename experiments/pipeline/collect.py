@@ -141,6 +141,7 @@ def recollect_episodes(run: Run, loaded: Loaded, model: RoundModel, player: Play
                     dream=dream,
                     dreamed=run.config.recollect.dreamed,
                     omitted=run.config.recollect.omitted,
+                    uncertain=run.config.recollect.uncertain,
                     legal_from=run.config.dream.legal_from,
                     on_episode=_reporting(bar, first),
                 ).save(path)

@@ -6,15 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import sonnet as snt
 import tensorflow as tf
 
 from worldmodel.accuracy.omissions import PayingEnv, paying_rewrites
-from worldmodel.data.episodes import Episode, EpisodeBuffer, RewriteEnv, collect
+from worldmodel.data.actions import ActionTable
+from worldmodel.data.episodes import BehaviourPolicy, Episode, EpisodeBuffer, RewriteEnv, collect
 from worldmodel.data.trajectory import LatentObservation
 from worldmodel.dream.dream_env import DreamEnv
 from worldmodel.dream.latent_env import LatentEnv
 from worldmodel.dream.players import Player
-from worldmodel.dream.step import legal_logit
+from worldmodel.dream.step import DreamState, legal_logit
 from worldmodel.world_model import WorldModel
 
 _LATENT, _IS_FIRST = "latent", "is first"
@@ -30,6 +32,7 @@ def recollect(
     dream: DreamEnv | None = None,
     dreamed: float = 0.5,
     omitted: float = 0.0,
+    uncertain: float = 0.0,
     legal_from: float = 0.5,
     on_episode: Callable[[Episode], None] | None = None,
 ) -> EpisodeBuffer:
@@ -40,7 +43,8 @@ def recollect(
     player that sees the real states would not go there, and the model would not learn from them.
 
     A player does not take what its dream does not offer, and real episodes of it would not teach the model any better.
-    So some steps take a rewrite that really pays and that the model, one step before, considered illegal.
+    So some steps take a rewrite that really pays and that the model, one step before, considered illegal, and others
+    one on whose reward the members of the model's ensemble disagree.
 
     The episodes hold all legal actions, but the player can only take actions in the model's table.
 
@@ -51,13 +55,20 @@ def recollect(
       dreamed: the share of episodes that follow a dream.
       omitted: the share of steps that take a rewrite that pays and that the model omits, if there is one. The larger
         its gain, the likelier it is.
+      uncertain: the share of steps that take a rewrite on whose reward the members of an ensemble disagree; the more
+        they do, the likelier it is.
       legal_from: probability from which the model's rewrites count as legal, as for `DreamConfig`.
       episodes, seed, on_episode: see `worldmodel.data.episodes.collect`.
+    Raises:
+      ValueError: some steps are to be uncertain, but the model is no ensemble.
     """
     latent = _Latent(env, world_model)
-    behaviour = _Behaviour(world_model, latent, player, dream, dreamed)
-    correcting = _Correcting(behaviour, _Beliefs(world_model, legal_from), env, omitted) if omitted else behaviour
-    return collect(latent, correcting, episodes, seed, on_episode=on_episode)
+    behaviour: BehaviourPolicy = _Behaviour(world_model, latent, player, dream, dreamed)
+    if uncertain:
+        behaviour = _Exploring(behaviour, _Doubts(world_model), latent, uncertain)
+    if omitted:
+        behaviour = _Correcting(behaviour, _Beliefs(world_model, legal_from), env, world_model.table, omitted)
+    return collect(latent, behaviour, episodes, seed, on_episode=on_episode)
 
 
 class _Behaviour:
@@ -66,7 +77,7 @@ class _Behaviour:
     def __init__(
         self, world_model: WorldModel, env: _Latent, player: Player, dream: DreamEnv | None, dreamed: float
     ) -> None:
-        self.table, self._longest = world_model.table, world_model.statistics.longest
+        self._table, self._longest = world_model.table, world_model.statistics.longest
         self._env, self._player, self._dream, self._dreamed = env, player, dream, dreamed
         self._plan: list[int] | None = None
 
@@ -75,7 +86,7 @@ class _Behaviour:
             self._plan = self._drawn_plan(generator)
             if self._plan is None:
                 self._player.begin(self._env.latent, generator)
-        return self.table.decode(np.array([self._action(observation, generator)]))[0]
+        return self._table.decode(np.array([self._action(observation, generator)]))[0]
 
     def _drawn_plan(self, generator: np.random.Generator) -> list[int] | None:
         """Returns the actions of a dream, last first; None for an episode in which the player sees the real states."""
@@ -94,7 +105,47 @@ class _Behaviour:
             action = self._plan.pop()
             if legal[action]:
                 return action
-        return self.table.num_actions
+        return self._table.num_actions
+
+
+class _Doubts:
+    """How far the members of an ensemble are apart on the rewards of the rewrites that are legal in a state."""
+
+    def __init__(self, world_model: WorldModel) -> None:
+        self._model = world_model.mdn_rnn
+        if len(self._model.members) < 2:
+            raise ValueError("a world model of one member has no disagreement; train an ensemble of two or more")
+        self._codes = self._model.action_codes(world_model.inputs(world_model.start_graph()))
+        self._spread = tf.function(self._spreads, autograph=False, reduce_retracing=True)
+
+    def _spreads(self, state: DreamState, actions: tf.Tensor) -> tf.Tensor:
+        rows = tf.zeros_like(actions)
+        z, hidden, cell, mask = (tf.gather(each, rows) for each in state[:4])
+        hidden = self._model.advance(z, actions, snt.LSTMState(hidden, cell), self._codes).hidden
+        found = self._model.predict(hidden, z, actions, tf.cast(mask, tf.float32), self._codes)
+        return tf.math.reduce_std([each["reward"].likely for each in found], axis=0)
+
+    def of(self, state: DreamState, actions: np.ndarray) -> np.ndarray:
+        """Returns the standard deviation of the members' rewards [n] of actions [n] in a state of one row."""
+        spread: np.ndarray = self._spread(state, tf.constant(actions, tf.int32)).numpy()
+        return spread
+
+
+class _Exploring:
+    """A behaviour policy that takes, in a share of the steps, a rewrite whose reward an ensemble is unsure of."""
+
+    def __init__(self, behaviour: BehaviourPolicy, doubts: _Doubts, env: _Latent, share: float) -> None:
+        self._behaviour, self._doubts, self._env, self._share = behaviour, doubts, env, share
+
+    def __call__(self, observation: dict[str, Any], generator: np.random.Generator) -> np.ndarray:
+        pair = self._behaviour(observation, generator)
+        if generator.random() >= self._share:
+            return pair
+        legal = np.flatnonzero(observation[_LATENT].action_mask.numpy()[0, :-1])
+        spread = self._doubts.of(self._env.latent.state, legal) if len(legal) else np.zeros(0)
+        if not spread.sum() > 0:
+            return pair
+        return self._env.latent.table.decode(generator.choice(legal, p=spread / spread.sum()))[0]
 
 
 class _Beliefs:
@@ -120,8 +171,10 @@ class _Beliefs:
 class _Correcting:
     """A behaviour policy that takes, in a share of the steps, what pays and what a world model does not offer."""
 
-    def __init__(self, behaviour: _Behaviour, beliefs: _Beliefs, env: PayingEnv, share: float) -> None:
-        self._behaviour, self._beliefs, self._env, self._share = behaviour, beliefs, env, share
+    def __init__(
+        self, behaviour: BehaviourPolicy, beliefs: _Beliefs, env: PayingEnv, table: ActionTable, share: float
+    ) -> None:
+        self._behaviour, self._beliefs, self._env, self._table, self._share = behaviour, beliefs, env, table, share
         self._last: tuple[LatentObservation, int] | None = None
 
     def __call__(self, observation: dict[str, Any], generator: np.random.Generator) -> np.ndarray:
@@ -130,8 +183,8 @@ class _Correcting:
         pair = self._behaviour(observation, generator)
         actions, gains = self._omitted(observation[_LATENT])
         if len(actions) and generator.random() < self._share:
-            pair = self._behaviour.table.decode(generator.choice(actions, p=gains / gains.sum()))[0]
-        self._last = observation[_LATENT], int(self._behaviour.table.encode(pair)[0])
+            pair = self._table.decode(generator.choice(actions, p=gains / gains.sum()))[0]
+        self._last = observation[_LATENT], int(self._table.encode(pair)[0])
         return pair
 
     def _omitted(self, reached: LatentObservation) -> tuple[np.ndarray, np.ndarray]:
@@ -139,7 +192,7 @@ class _Correcting:
         if self._last is None:  # the model is shown the first state
             return np.zeros(0, int), np.zeros(0)
         codes, gains = paying_rewrites(self._env)
-        actions = self._behaviour.table.find_codes(codes)
+        actions = self._table.find_codes(codes)
         offered = self._beliefs.after(*self._last, reached)
         omitted = (actions >= 0) & ~offered[actions]
         return actions[omitted], gains[omitted]

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.worldmodel.toy_world import LENIENT, ToyEnv, UniformPolicy, knowing_half
+from tests.worldmodel.toy_world import LENIENT, QUICK, SIGNATURE, ToyEnv, UniformPolicy, knowing_half
 from worldmodel.accuracy.omissions import paying_rewrites
 from worldmodel.config import PAYS_PERCENT
 from worldmodel.data.actions import pack
@@ -13,7 +15,8 @@ from worldmodel.data.trajectory import LatentObservation, Policy, Trajectory
 from worldmodel.dream.dream_env import DreamEnv
 from worldmodel.dream.latent_env import LatentEnv
 from worldmodel.dream.players import PolicyPlayer
-from worldmodel.dream.recollection import recollect
+from worldmodel.dream.recollection import _Doubts, recollect
+from worldmodel.fitting import fit
 from worldmodel.world_model import WorldModel
 
 PLAYER = PolicyPlayer(UniformPolicy(noop_logit=-2.0))
@@ -129,3 +132,49 @@ def test_some_steps_take_what_pays_and_is_not_offered(world_model: WorldModel) -
     seldom = recollect(world_model, env, PLAYER, episodes=6, seed=4, omitted=0.5, legal_from=0.5)
     again = recollect(world_model, env, PLAYER, episodes=6, seed=4, omitted=0.5, legal_from=0.5)
     assert [e.actions.tolist() for e in seldom] == [e.actions.tolist() for e in again]
+
+
+@pytest.fixture(scope="module")
+def ensemble(split: tuple[EpisodeBuffer, EpisodeBuffer]) -> WorldModel:
+    config = dataclasses.replace(QUICK, mdn_rnn=dataclasses.replace(QUICK.mdn_rnn, ensemble=2))
+    return fit(split[0], SIGNATURE, config, seed=0)
+
+
+def test_the_members_of_an_ensemble_are_asked_for_every_rewrite(ensemble: WorldModel) -> None:
+    env = LatentEnv(ToyEnv(8, max_steps=10), ensemble)
+    observation, _ = env.reset()
+    observation = env.step(int(np.flatnonzero(observation.action_mask.numpy()[0])[0]))[0]
+    legal = np.flatnonzero(observation.action_mask.numpy()[0, :-1])
+    doubts = _Doubts(ensemble)
+    together = doubts.of(env.state, legal)
+    assert together.shape == (len(legal),) and together.max() > 0
+    for action, spread in zip(legal, together, strict=True):
+        dreams = [
+            DreamEnv.of_state(ensemble, env.state, dataclasses.replace(LENIENT, telescoping=False, pessimism=pessimism))
+            for pessimism in (0.0, 1.0)
+        ]
+        mean, lower = (
+            dream.step(env.state, tf.constant([action], tf.int32), tf.constant([0, 0]))[1] for dream in dreams
+        )
+        assert float(mean[0] - lower[0]) == pytest.approx(float(spread), abs=1e-5)
+
+
+def test_some_steps_take_what_an_ensemble_is_unsure_of(
+    ensemble: WorldModel, world_model: WorldModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = ToyEnv(8, max_steps=10)
+    usual = recollect(ensemble, env, PLAYER, episodes=4, seed=4)
+    played = recollect(ensemble, env, PLAYER, episodes=4, seed=4, uncertain=1.0)
+    assert [episode.actions.tolist() for episode in played] != [episode.actions.tolist() for episode in usual]
+    monkeypatch.setattr(_Doubts, "of", lambda self, state, actions: (actions == actions[-1]).astype(float))
+    for episode in recollect(ensemble, env, PLAYER, episodes=4, seed=4, uncertain=1.0):
+        env.reset()
+        for action in episode.actions:
+            taken = ensemble.table.encode(action[np.newaxis])[0]
+            assert taken == np.flatnonzero(ensemble.table.mask(env.legal_actions())[:-1])[-1]
+            env.step(action)
+    monkeypatch.setattr(_Doubts, "of", lambda self, state, actions: np.zeros(len(actions)))
+    sure = recollect(ensemble, env, PLAYER, episodes=4, seed=4, uncertain=1.0)
+    assert all(len(episode.actions) for episode in sure)
+    with pytest.raises(ValueError, match="one member"):
+        recollect(world_model, env, PLAYER, episodes=1, seed=4, uncertain=0.5)
