@@ -160,6 +160,10 @@ def _product(kernel: Kernel, attributes: Mapping[str, Any]) -> Counts:
     first, second = _dims(kernel, 0) or (1,), _dims(kernel, 1) or (1,)
     first = first if len(first) > 1 else (1, *first)
     second = second if len(second) > 1 else (*second, 1)
+    if attributes.get("transBatchA"):  # FusedMatMul reads what a Transpose would bring to the front where it is
+        first = (*first[1:-1], first[0], first[-1])
+    if attributes.get("transBatchB"):
+        second = (*second[1:-1], second[0], second[-1])
     rows, depth = first[-2:] if not attributes.get("transA") else first[-2:][::-1]
     columns = second[-2] if attributes.get("transB") else second[-1]
     lead = _broadcast([first[:-2], second[:-2]])

@@ -38,6 +38,16 @@ X = floats(1, 32, 8, 6)
         (kernel("Gemm", floats(16, 8), floats(3, 16), transA=1, transB=1), 2 * 8 * 16 * 3, 8 * 3),
         (kernel("FusedMatMul", floats(2, 4, 8, 16), floats(2, 4, 16, 5)), 2 * 8 * 8 * 16 * 5, 8 * 8 * 5),
         (
+            kernel("FusedMatMul", floats(1, 4, 12, 12), floats(12, 1, 4, 36), transBatchB=1),
+            2 * 4 * 12 * 12 * 36,
+            4 * 12 * 36,
+        ),
+        (
+            kernel("FusedMatMul", floats(16, 2, 4, 8), floats(2, 4, 16, 5), transBatchA=1, transA=1),
+            2 * 8 * 8 * 16 * 5,
+            8 * 8 * 5,
+        ),
+        (
             kernel("Conv", X, floats(64, 16, 3, 3, weight=True), group=2, pads=[1, 1, 1, 1], strides=[2, 2]),
             2 * 64 * 4 * 3 * 16 * 9,
             64 * 4 * 3,
