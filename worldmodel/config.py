@@ -162,8 +162,6 @@ class MdnRnnConfig:
       dynamics: what is predicted of the next latent, see `latent_heads`; "discrete" needs an encoder with categories.
       reward_head: whether the reward shares the features of the mask and the terminal, or has a network to itself.
       reward_hidden: the width of the two hidden layers of a separate reward network.
-      reward_scatter: whether the scatter of rewards is predicted too, from which dreams draw at their temperature.
-        `rlflow optimise` switches it on for rewards of costs that are drawn from recorded timings (`noise=resampled`).
       ensemble: the number of members. Each has heads of its own, trained on episodes drawn with replacement.
     """
 
@@ -185,7 +183,6 @@ class MdnRnnConfig:
     dynamics: Literal["mdn", "discrete", "deterministic"] = "mdn"
     reward_head: Literal["shared", "separate"] = "shared"
     reward_hidden: int = 128
-    reward_scatter: bool = False
     ensemble: int = 1
 
     def __post_init__(self) -> None:
@@ -250,6 +247,8 @@ class DreamConfig:
       telescoping: whether the environment's rewards are differences of a cost, so that what is undone is paid back. The
         rewards of a dream are then corrected to do the same (`worldmodel.dream.settlement`). False for the rewards
         final, percent and new_runtime, which are not such differences.
+      noise: whether rewards that telescope scatter, at the temperature, as the costs of the training data did if these
+        were drawn from recorded timings (`worldmodel.dream.noise`).
     """
 
     temperature: float = 1.0
@@ -257,6 +256,7 @@ class DreamConfig:
     pessimism: float = 0.0
     legal_from: float = 0.9
     telescoping: bool = True
+    noise: bool = True
 
     def __post_init__(self) -> None:
         _require(self, 0, "temperature", "root_fraction", "pessimism")

@@ -118,10 +118,11 @@ class Learning:
         return world_model.measure_accuracy(run, self.loaded, self.model(number), *self.episodes(number))
 
     def root_dream(self, model: WorldModel) -> DreamEnv:
-        """Returns the dream of a world model that begins at the start graph."""
+        """Returns the dream of a world model that begins at the start graph, to be compared with frozen costs."""
         from worldmodel.dream.dream_env import DreamEnv
 
-        return DreamEnv.of_root(model, self.loaded.env, self.run.config.dream)
+        without_noise = dataclasses.replace(self.run.config.dream, noise=False)
+        return DreamEnv.of_root(model, self.loaded.env, without_noise)
 
     def controller(self, number: int) -> Controller:
         """Returns a round's controller, trained only in the dream of that round's world model.

@@ -70,8 +70,6 @@ def train_world_model(run: Run, loaded: Loaded, buffer: EpisodeBuffer) -> RoundM
     if run.directory.finished(MDN_RNN):
         return RoundModel(run, 0, signature)
     config = run.config.world_model
-    if loaded.env.draws_costs:
-        config = dataclasses.replace(config, mdn_rnn=dataclasses.replace(config.mdn_rnn, reward_scatter=True))
     parts = {
         "encoder": _Part(ENCODER, "train the encoder", config.encoder_training.steps),
         "mdn_rnn": _Part(MDN_RNN, "train the MDN-RNN", config.mdn_rnn_training.steps),

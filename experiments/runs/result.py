@@ -235,8 +235,8 @@ class Result:
         last = plans[-1]
         return (
             f"Alarm: what the policy dreams and what the same rewrites really do are {last['gap']:.1f} points apart on "
-            f"average ({last['dreamed_percent']:.2f} % and {last['real_percent']:.2f} % less estimated time): it makes "
-            f"use of its world model's mistakes. Let the model learn from what the policy really plays: --recollect "
+            f"average ({last['dreamed_percent']:.2f} % and {last['real_percent']:.2f} % less estimated time). Its "
+            f"world model is wrong where it goes. Let the model learn from what the policy really plays: --recollect "
             f"{self.last_round + MORE_ROUNDS}."
         )
 

@@ -15,8 +15,9 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LARGEST_RUN_BYTES = 2 << 20
-MOST_LINES = 22
-"""The largest number of lines of a cell; longer code belongs in a module, where it can be tested."""
+MOST_LINES, MOST_LINES_OF_A_CLASS = 12, 24
+"""The largest number of lines of a cell; longer code belongs in a module, where it can be tested. A cell that shows how
+to write a class may be longer."""
 
 
 def read(path: Path) -> nbformat.NotebookNode:
@@ -45,7 +46,8 @@ def test_it_is_committed_clean_and_short(path: Path) -> None:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             assert not cell.outputs and cell.execution_count is None
-            assert len(cell.source.splitlines()) <= MOST_LINES
+            most = MOST_LINES_OF_A_CLASS if cell.source.startswith("class ") else MOST_LINES
+            assert len(cell.source.splitlines()) <= most
 
 
 def test_the_run_that_comes_with_them_is_small() -> None:

@@ -1,8 +1,8 @@
 """Measures how near networks run to the speed of a large product of matrices: `python -m tests.perf.throughput`.
 
-Prints a table and asserts nothing: a clock is no test. A network that does its operations as fast as such a product
-can only become faster by fewer operations. ONNX Runtime runs the zoo's networks with its full optimisation on one
-thread; times are medians of CPU times of the calling thread.
+Prints a table and asserts nothing: a clock is no test. A network that does its operations about as fast as such a
+product has little to gain but by fewer operations. ONNX Runtime runs the zoo's networks with its full optimisation on
+one thread; times are medians of CPU times of the calling thread.
 """
 
 from __future__ import annotations

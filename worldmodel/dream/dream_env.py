@@ -14,6 +14,7 @@ from worldmodel.data.batches import EpisodeData
 from worldmodel.data.episodes import EpisodeBuffer, RewriteEnv
 from worldmodel.data.trajectory import Policy, Trajectory
 from worldmodel.dream.latent_env import LatentEnv
+from worldmodel.dream.noise import draw_keys
 from worldmodel.dream.settlement import draw_numbers, open_ledger
 from worldmodel.dream.step import DreamSettings, DreamState, StartStates, legal_logit
 from worldmodel.dynamics.mixture import ALGORITHM
@@ -127,6 +128,7 @@ class DreamEnv:
         self._model, self._config, self.longest = world_model, config, world_model.statistics.longest
         self._codes = world_model.mdn_rnn.action_codes(world_model.inputs(start_graph))
         self._remembered = self.longest if config.telescoping else 0
+        self._scatters = config.noise and config.telescoping and world_model.mdn_rnn.sizes.cost_noise > 0
         self._numbers = tf.constant(draw_numbers(self.num_actions, self._remembered))
         self._settings = DreamSettings(
             tf.constant(config.temperature, tf.float32),
@@ -162,26 +164,24 @@ class DreamEnv:
 
     def start(self, batch: int, seed: tf.Tensor) -> DreamState:
         """Draws `batch` start states; `seed` is int32 [2]."""
-        return self._state_of(self._draw(batch, seed))
+        return self._state_of(self._draw(batch, seed), seed)
 
     def start_with_limits(self, batch: int, seed: tf.Tensor) -> tuple[DreamState, tf.Tensor]:
         """Returns what `start` returns, and the number of steps that each row may take: int32 [batch], at least 1."""
         starts = self._draw(batch, seed)
-        return self._state_of(starts), self._limits(starts)
+        return self._state_of(starts, seed), self._limits(starts)
 
     def _limits(self, starts: tf.Tensor) -> tf.Tensor:
         return tf.maximum(self.longest - tf.gather(self._starts.depth, starts), 1)
 
-    def _state_of(self, starts: tf.Tensor) -> DreamState:
-        """Returns the states at some indices int32 [B], with new ledgers."""
+    def _state_of(self, starts: tf.Tensor, seed: tf.Tensor) -> DreamState:
+        """Returns the states at some indices int32 [B], with new ledgers, and with new noise if rewards scatter."""
         state: DreamState = tf.nest.map_structure(lambda values: tf.gather(values, starts), self._starts.state)
-        return self.begun(state)
+        return self.begun(state)._replace(noise=draw_keys(tf.shape(starts)[0], seed) if self._scatters else ())
 
     def begun(self, state: DreamState) -> DreamState:
-        """Returns real states as the first states of rows, which means with new ledgers, and without noise."""
-        noise = tf.zeros(tf.shape(state.z)[0]) if self._model.mdn_rnn.config.reward_scatter else ()
-        ledger = open_ledger(state.action_mask, self._numbers, self._remembered)
-        return state._replace(ledger=ledger, noise=noise)
+        """Returns real states as the first states of rows, with new ledgers; rewards of such rows do not scatter."""
+        return state._replace(ledger=open_ledger(state.action_mask, self._numbers, self._remembered))
 
     def _draw(self, batch: int, seed: tf.Tensor) -> tf.Tensor:
         """Draws the indices of start states: int32 [batch]."""
@@ -287,7 +287,7 @@ class DreamEnv:
             )
             return t + 1, reached, ended | step.terminal, _write(arrays, t, step)
 
-        start, never = self._state_of(starts), tf.zeros([batch], tf.bool)
+        start, never = self._state_of(starts, start_seed), tf.zeros([batch], tf.bool)
         size = horizon if isinstance(horizon, int) else None
         arrays = _arrays_like(self._padding(start, tf.zeros([batch])), size)
         taken, last, ended, arrays = tf.while_loop(unfinished, advance, (0, start, never, arrays))

@@ -12,7 +12,8 @@ import sonnet as snt
 import tensorflow as tf
 
 from worldmodel.data.trajectory import LatentObservation
-from worldmodel.dream.settlement import settled
+from worldmodel.dream.noise import noise_of
+from worldmodel.dream.settlement import STATES, settled
 from worldmodel.dynamics.latent_heads import with_last
 from worldmodel.dynamics.mask_head import next_mask
 from worldmodel.dynamics.mdn_rnn import MdnRnn, Predictions
@@ -24,8 +25,8 @@ class DreamState(NamedTuple):
     """The whole state of a dream: z [B, Z], the LSTM's hidden and cell [B, H], action_mask bool [B, A + 1].
 
     The ledger float64 [B, 4, L] holds what rewards have added up to, see `settlement`. States have one from the moment
-    that a dream begins with them; others have (). The noise float32 [B] is that of the present state's cost, in percent
-    (`_noise`); it is () if the model predicts no scatter of rewards.
+    that a dream begins with them; others have (). The noise int64 [B] is the key of each row's noise, see
+    `worldmodel.dream.noise`; () if rewards do not scatter.
     """
 
     z: tf.Tensor
@@ -108,17 +109,16 @@ def dream_step(
             ledger, state.action_mask, mask, action, reward, settings.numbers,
             of_log_cost=model.cost.per_reward is not None,
         )  # fmt: skip
-    noise = state.noise
-    if not isinstance(noise, tuple):
-        noise = tf.where(stays[:, 0], noise, _noise(predictions, settings.temperature, seed))
-        reward += state.noise - noise
+    if not (isinstance(state.noise, tuple) or isinstance(ledger, tuple) or isinstance(state.ledger, tuple)):
+        before, after = (noise_of(state.noise, each[:, STATES, -1]) for each in (state.ledger, ledger))
+        reward += settings.temperature * model.sizes.cost_noise * (before - after)
     drawn = _drawn(model, predictions, settings.temperature, seed)
     if model.cost.per_reward is not None:  # rewards are not drawn, and neither is the cost that they add up to
         drawn = with_last(drawn, model.cost.after(state.z, reward))
     z = tf.where(stays, state.z, drawn)
     nothing_left = ~tf.reduce_any(mask[:, :-1], axis=-1)
     terminal = stays[:, 0] | (terminal_logit > 0.0) | nothing_left
-    reached = DreamState(z, recurrent.hidden, recurrent.cell, mask, ledger, noise)
+    reached = DreamState(z, recurrent.hidden, recurrent.cell, mask, ledger, state.noise)
     if over is not None:
         reached = tf.nest.map_structure(functools.partial(_halted, over), state, reached)
     return reached, reward, terminal
@@ -151,19 +151,6 @@ def _reward(predictions: Predictions) -> tf.Tensor:
     )
     logits = tf.concat([predictions["mask"], others], axis=-1)
     return tf.where(tf.reduce_any(tf.math.is_nan(logits), axis=-1), np.nan, reward.likely)
-
-
-def _noise(predictions: Sequence[Predictions], temperature: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Draws the noise of the cost of the next states, in percent: float32 [B]; 0 at temperature 0.
-
-    Rewards are differences of costs, and a cost is drawn once for each graph. So this noise is paid back by the next
-    step, and totals scatter as much as single rewards.
-    """
-    scatter = tf.add_n([each["reward"].scatter for each in predictions]) / len(predictions)
-    uniform = tf.random.stateless_uniform(tf.shape(scatter), seed + 2, minval=-0.5, maxval=0.5, alg=ALGORITHM)
-    nearly_one = 1.0 - 1e-6  # so that no logarithm is infinite
-    laplace = -tf.sign(uniform) * tf.math.log1p(-2.0 * nearly_one * tf.abs(uniform))
-    return temperature * scatter * laplace
 
 
 def _drawn(model: MdnRnn, predictions: Sequence[Predictions], temperature: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:

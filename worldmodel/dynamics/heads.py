@@ -23,10 +23,6 @@ REWARD_PRECISION = 0.03
 times the weight 5.8, and one by this loss 3.6; for plans that all were trained on, 1.3, 0.5 and -0.2."""
 
 
-LOG_SCATTER = -4.6, 2.3
-"""Bounds of the logarithm of a reward's scatter, in units of the spread of rewards: 1 % to ten times that spread."""
-
-
 class Seen(NamedTuple):
     """The inputs of the heads for n steps: all that is known before the steps happen.
 
@@ -95,13 +91,10 @@ class RewardPrediction(NamedTuple):
     Attributes:
       earned: float32 [n], the reward in percent if the rewrite changes the cost.
       idle_logit: float32 [n], the logit that the rewrite earns exactly nothing, as many rewrites do.
-      scatter: float32 [n], the scale of the Laplace distribution of rewards around `earned`; () if it is not predicted
-        (`MdnRnnConfig.reward_scatter`).
     """
 
     earned: tf.Tensor
     idle_logit: tf.Tensor
-    scatter: tf.Tensor | tuple[()] = ()
 
     @property
     def likely(self) -> tf.Tensor:
@@ -123,25 +116,18 @@ class RewardHead(snt.Module):
         super().__init__(name=name)
         self.change = tf.Variable(tf.zeros([sizes.num_actions]), name="reward_change")
         self._least_unit = 0.1 * sizes.reward_deviation
-        self._scatters = config.reward_scatter
-        self._outputs = snt.Linear(2 + self._scatters, w_init=snt.initializers.Zeros())
+        self._outputs = snt.Linear(2, w_init=snt.initializers.Zeros())
         self._network: snt.Module | None = None
         if config.reward_head == "separate":
             self._network = snt.nets.MLP([config.reward_hidden] * 2, activate_final=True)
 
     def predict(self, seen: Seen) -> RewardPrediction:
         features = seen.outcome if self._network is None else self._network(seen.everything)
-        change, idle_logit, *scatter = tf.unstack(self._outputs(features), axis=-1)
+        change, idle_logit = tf.unstack(self._outputs(features), axis=-1)
         inputs = seen.codes.inputs
         change += tf.gather(self.change, tf.gather(inputs.actions.rows, seen.action))
         mean, spread = (tf.gather(each, seen.action) for each in (inputs.rewards.mean, inputs.rewards.spread))
-        earned = (mean + spread * change) * seen.reward_scale
-        return RewardPrediction(earned, idle_logit, self._unit(seen) * _scale(scatter[0]) if scatter else ())
-
-    def _unit(self, seen: Seen) -> tf.Tensor:
-        """Returns the spread of the rewards of every step's action."""
-        spread = tf.gather(seen.codes.inputs.rewards.spread, seen.action)
-        return tf.sqrt(tf.square(spread) + self._least_unit**2) * seen.reward_scale
+        return RewardPrediction((mean + spread * change) * seen.reward_scale, idle_logit)
 
     def target(self, seen: Seen, real: RealSteps) -> RewardPrediction:
         """Returns the reward, moved as if its own step were not in the mean that its prediction starts from.
@@ -155,12 +141,11 @@ class RewardHead(snt.Module):
         return RewardPrediction(moved, tf.cast(tf.abs(real.reward) < LEAST_REWARD, tf.float32))
 
     def loss(self, prediction: RewardPrediction, target: RewardPrediction, seen: Seen) -> dict[str, tf.Tensor]:
-        """Returns `reward`, in units of the spread of the action's rewards, and `idle`, in nats.
-
-        If the scatter is predicted, `reward` is the negative log-likelihood in nats, but for a constant.
-        """
+        """Returns `reward`, in units of the spread of the action's rewards, and `idle`, in nats."""
+        spread = tf.gather(seen.codes.inputs.rewards.spread, seen.action)
+        unit = tf.sqrt(tf.square(spread) + self._least_unit**2) * seen.reward_scale
         idle = tf.nn.sigmoid_cross_entropy_with_logits(target.idle_logit, prediction.idle_logit)
-        return {"reward": reward_loss(prediction, target.earned, self._unit(seen)), "idle": idle}
+        return {"reward": smooth_absolute((prediction.earned - target.earned) / unit), "idle": idle}
 
     def weight(self, config: MdnRnnTrainingConfig) -> dict[str, float]:
         return {"reward": config.reward_weight, "idle": config.idle_weight}
@@ -178,27 +163,19 @@ class RewardNetwork(snt.Module):
         super().__init__(name=name)
         self._unit = sizes.reward_deviation
         self._shares = config.reward_head == "shared"
-        outputs = 1 + config.reward_scatter
-        self._network = snt.nets.MLP([outputs] if self._shares else [config.reward_hidden] * 2 + [outputs])
+        self._network = snt.nets.MLP([1] if self._shares else [config.reward_hidden, config.reward_hidden, 1])
 
     def predict(self, seen: Seen) -> RewardPrediction:
         features = seen.outcome if self._shares else seen.everything
-        earned, *scatter = tf.unstack(self._network(features), axis=-1)
-        unit = self._unit * seen.reward_scale
-        return RewardPrediction(unit * earned, tf.zeros_like(earned), unit * _scale(scatter[0]) if scatter else ())
+        earned = self._unit * self._network(features)[:, 0] * seen.reward_scale
+        return RewardPrediction(earned, tf.zeros_like(earned))
 
     def target(self, seen: Seen, real: RealSteps) -> tf.Tensor:
         return real.reward
 
     def loss(self, prediction: RewardPrediction, target: tf.Tensor, seen: Seen) -> dict[str, tf.Tensor]:
-        """Returns `reward`: half the squared error, in units of the standard deviation of all rewards.
-
-        If the scatter is predicted, `reward` is the negative log-likelihood in nats, but for a constant.
-        """
-        unit = self._unit * seen.reward_scale
-        if isinstance(prediction.scatter, tuple):
-            return {"reward": 0.5 * tf.square((prediction.earned - target) / unit)}
-        return {"reward": reward_loss(prediction, target, unit)}
+        """Returns `reward`: half the squared error, in units of the standard deviation of all rewards."""
+        return {"reward": 0.5 * tf.square((prediction.earned - target) / (self._unit * seen.reward_scale))}
 
     def weight(self, config: MdnRnnTrainingConfig) -> dict[str, float]:
         return {"reward": config.reward_weight}
@@ -207,20 +184,6 @@ class RewardNetwork(snt.Module):
 def reward_head(config: MdnRnnConfig, sizes: ModelSizes) -> RewardHead | RewardNetwork:
     """Returns the head of the reward that the configuration asks for."""
     return (RewardHead if config.features == "step" else RewardNetwork)(config, sizes)
-
-
-def _scale(logarithm: tf.Tensor) -> tf.Tensor:
-    """Returns a scatter in units of the spread of rewards: at least 1 % of it, so that no likelihood is infinite."""
-    return tf.exp(tf.clip_by_value(logarithm, *LOG_SCATTER))
-
-
-def reward_loss(prediction: RewardPrediction, earned: tf.Tensor, unit: tf.Tensor) -> tf.Tensor:
-    """Returns errors [n] in a unit, or the negative log-likelihood of a Laplace distribution if scatters are known."""
-    error = smooth_absolute((prediction.earned - earned) / unit)
-    if isinstance(prediction.scatter, tuple):
-        return error
-    scatter = prediction.scatter / unit
-    return error / scatter + tf.math.log(scatter)
 
 
 def smooth_absolute(errors: tf.Tensor) -> tf.Tensor:

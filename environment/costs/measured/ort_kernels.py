@@ -91,6 +91,8 @@ def lower(model: CheckedModel, runtime: OnnxRuntime, shared: Collection[str] = (
 
 
 _WEIGHTS = "weights"
+_INSIDE = "inside "
+"""What the names of nodes begin with that are inside a graph of an operator, and no kernels of their own."""
 _SETTINGS = {
     "session.disable_prepacking": "1",
     "session.optimized_model_external_initializers_file_name": _WEIGHTS,
@@ -107,7 +109,7 @@ def _without_values(model: CheckedModel) -> CheckedModel:
         node.name = node.name or next(name for name in node.output if name)
     for body in (body for node in skeleton.graph.node for body in bodies(node)):
         for inner in all_nodes(body):  # which are no kernels of their own
-            inner.name = f"inside {next(numbers)}"
+            inner.name = f"{_INSIDE}{next(numbers)}"
     tensors, defaults = (
         {name: _without_value(tensor) for name, tensor in each.items()} for each in (model.tensors, model.defaults)
     )
@@ -146,7 +148,7 @@ class _Origins:
     def __init__(self, model: CheckedModel, shared: Collection[str]) -> None:
         nodes = [node for node in model.skeleton.graph.node if node.output]
         results = {name: node.output[0] for node in nodes for name in node.output if name}
-        self._called = {node.name: node.output[0] for node in nodes} | results
+        self._called = {node.name: node.output[0] for node in nodes if node.name} | results
         readers: dict[str, set[str]] = {}
         for node in nodes:
             for name in node.input:
@@ -224,7 +226,7 @@ def _profiles(graph: onnx.GraphProto, events: Sequence[Mapping[str, Any]]) -> li
         name, said = event["name"].removesuffix(_EVENT), event["args"]
         if name in named and name not in of_name:
             of_name[name] = said
-        else:
+        elif not name.startswith(_INSIDE):
             unnamed.setdefault(said["op_name"], []).append(said)
     found = []
     for node in graph.node:

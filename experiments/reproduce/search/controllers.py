@@ -40,16 +40,15 @@ GRAPHS = ("squeezenet1.1", "resnet18", "resnet50", "inception-v3", "bert-base", 
 SEEDS = "0,1,2,3,4"
 SECONDS = {"smoke": 5, "full": 300}
 ON_PAPER = ("costs=roofline:rtx2070", "device=cpu", "evaluate.climb_seconds=0")
-SCHEDULES: Mapping[str, tuple[str, ...]] = {
-    "smoke": (
-        *("environment.max_steps=8", "collect.episodes=40", "evaluate.sampled_episodes=2"),
-        *("world_model.encoder.rounds=1", "world_model.encoder.hidden=8", "world_model.encoder.latent=4"),
-        *("world_model.encoder_training.steps=4", "world_model.mdn_rnn.hidden=16", "world_model.mdn_rnn.mixtures=2"),
-        *("world_model.mdn_rnn_training.steps=4", "ppo.updates=2", "ppo.batch=4", "ppo.horizon=6"),
-        *("ppo_real.updates=1", "ppo_real.batch=2", "ppo_real.horizon=4"),
-    ),
-    "full": ("recollect.rounds=1",),
-}
+SMALL = (
+    *("environment.max_steps=8", "collect.episodes=40", "evaluate.sampled_episodes=2"),
+    *("world_model.encoder.rounds=1", "world_model.encoder.hidden=8", "world_model.encoder.latent=4"),
+    *("world_model.encoder_training.steps=4", "world_model.mdn_rnn.hidden=16", "world_model.mdn_rnn.mixtures=2"),
+    *("world_model.mdn_rnn_training.steps=4", "ppo.updates=2", "ppo.batch=4", "ppo.horizon=6"),
+    *("ppo_real.updates=1", "ppo_real.batch=2", "ppo_real.horizon=4"),
+)
+"""Changes that make everything that learns small, for a quick look."""
+SCHEDULES: Mapping[str, tuple[str, ...]] = {"smoke": SMALL, "full": ("recollect.rounds=1",)}
 """Changes of the preset `demo` by scale."""
 BETTER = 0.05
 """A controller is better than another one if it gains more by this fraction."""

@@ -89,7 +89,7 @@ class DefaultRun:
       seed: the seed.
       busy: whether processes keep all cores but one busy during the search and the measurements.
       variant: name of the settings if they are not the defaults.
-      preset, changes: the settings, as for `--preset` and `--set`; those of the scale come last.
+      preset, changes: the settings, as for `--preset` and `--set`; `changes` come after those of the scale.
       from_prior: whether the run begins with the shipped prices alone, in a database of its own.
     """
 
@@ -132,7 +132,7 @@ class DefaultRun:
     @property
     def output(self) -> Path:
         """The path of the result."""
-        variant = f"-{self.variant.replace(', ', '-')}" if self.variant else ""
+        variant = f"-{self.variant}" if self.variant else ""
         name = f"{self.name}{variant}-{self.scale}-{self.seed}{'-busy' * self.busy}"
         return unit_path(UNITS, name, self.settings).with_suffix(".onnx")
 

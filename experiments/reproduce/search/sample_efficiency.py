@@ -16,12 +16,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from environment.statistics.intervals import mean_of_seeds
-from experiments.errors import UserError, nearest_match
+from experiments.config.run import load_config
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_device, add_graphs, chosen_graphs, run_units
 from experiments.reproduce.search.anytime import reached
+from experiments.reproduce.search.controllers import SMALL
 from experiments.reproduce.search.default_runs import DefaultRun, ratio_of
 from experiments.reproduce.table import UNDEFINED, Table
+from experiments.reproduce.world_model.experiment import named
 from experiments.runs.progress import ProgressDisplay
 from experiments.studies.study import numbers_of
 
@@ -33,14 +35,7 @@ WORTH = 0.01
 SECONDS = 300
 _ALONE = "evaluate.climb_seconds=0"
 """No climb goes on from what a controller has found."""
-_SMALL = (
-    *("environment.max_steps=8", "collect.episodes=40", "evaluate.sampled_episodes=2"),
-    *("world_model.encoder.rounds=1", "world_model.encoder.hidden=8", "world_model.encoder.latent=4"),
-    *("world_model.encoder_training.steps=4", "world_model.mdn_rnn.hidden=16", "world_model.mdn_rnn.mixtures=2"),
-    *("world_model.mdn_rnn_training.steps=4", "ppo.updates=2", "ppo.batch=4"),
-    *("ppo_real.updates=1", "ppo_real.batch=2"),
-    *("mcts.iterations=1", "mcts.games=2", "mcts.warm_up=2", "mcts.simulations=4"),
-)
+_SMALL = (*SMALL, "mcts.iterations=1", "mcts.games=2", "mcts.warm_up=2", "mcts.simulations=4")
 """Changes of what learns at the scale `smoke`."""
 
 
@@ -57,14 +52,14 @@ class Row:
 
     @property
     def learns(self) -> bool:
-        """Whether it learns, from the settings of the row."""
-        return self.preset != "auto"
+        """Whether it learns."""
+        return bool(load_config(self.preset, {}, self.settings).learns_in)
 
 
 ROWS: Mapping[str, Row] = {
-    "ppo, dream": Row("demo", ("controller=ppo", "world=dream", _ALONE)),
-    "ppo, real": Row("demo", ("controller=ppo", "world=real", _ALONE)),
-    "mcts, real": Row("demo", ("controller=mcts", "world=real", _ALONE)),
+    "ppo-dream": Row("demo", ("controller=ppo", "world=dream", _ALONE)),
+    "ppo-real": Row("demo", ("controller=ppo", "world=real", _ALONE)),
+    "mcts-real": Row("demo", ("controller=mcts", "world=real", _ALONE)),
     "taso": Row("auto", ("controller=taso", "search.budget=50000")),
     "random": Row("auto", ("controller=best-of-n", "search.budget=1000000")),
     "climb": Row("auto"),
@@ -97,12 +92,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_graphs(parser, ", ".join(GRAPHS))
     add_device(parser)
     parser.add_argument("--seeds", metavar="A,B,…", default="0,1,2,3,4", help="seeds of the runs (0,1,2,3,4)")
-    parser.add_argument("--rows", metavar="A;B;…", help=f"rows of the table (all: {'; '.join(ROWS)})")
+    parser.add_argument("--rows", metavar="A,B,…", help=f"rows of the table (all: {', '.join(ROWS)})")
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Optimises each graph in each way with each seed; finished runs are not done again."""
-    names, rows = chosen_graphs(options.graphs or GRAPHS), chosen_rows(options.rows)
+    names, rows = chosen_graphs(options.graphs or GRAPHS), list(named(options.rows, ROWS, "row"))
     seeds = sorted(set(numbers_of("--seeds", options.seeds, least=0)))
     runs = [
         (row, run_of(row, name, options.scale, options.device, seed))
@@ -122,19 +117,6 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         f"measured:{options.device}, predicted from the shipped prices; {SECONDS} s for each search at full scale.",
         finding(table),
     )
-
-
-def chosen_rows(named: str | None) -> list[str]:
-    """Returns the names of the chosen rows: those that are named, or all.
-
-    Raises:
-      UserError: there is no such row.
-    """
-    chosen = list(ROWS) if named is None else list(dict.fromkeys(part.strip() for part in named.split(";")))
-    for name in chosen:
-        if name not in ROWS:
-            raise UserError(f"There is no row '{name}'. {nearest_match(name, list(ROWS))}")
-    return chosen
 
 
 def run_of(row: str, model: str, scale: str, device: str, seed: int) -> DefaultRun:

@@ -116,9 +116,10 @@ def _met(rows: Sequence[Record]) -> str:
 def notes(config: RunConfig, effort: Effort) -> str:
     """Returns the settings that the table was made with, as text."""
     collecting = config.collect
+    most = config.environment.max_steps or "as many as the graph needs"
     made_with = (
         f"{config.costs}. Trained on {collecting.episodes} episodes of random play of up to "
-        f"{config.environment.max_steps} steps; intervals are fitted on {collecting.held_out:.0%} of them, held out. "
+        f"{most} steps; intervals are fitted on {collecting.held_out:.0%} of them, held out. "
         f"{held_out_notes(effort)} Each round adds {config.recollect.episodes} real episodes of the policy, and "
         f"{effort.policy_episodes} others are judged. Where the best known improvement is under "
         f"{COUNTS_FROM_PERCENT:g} %, a policy has nothing to find, and nothing is recollected. Policies dream at "

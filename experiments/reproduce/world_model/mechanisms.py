@@ -78,7 +78,7 @@ SCALES = {
     "smoke": Scale(
         "demo", (*study.SCALES["smoke"].overrides, "evaluate.sampled_episodes=2"), study.SCALES["smoke"].effort
     ),
-    "full": Scale("demo", study.ON_PAPER, Effort(episodes=100)),
+    "full": Scale("demo", (*study.ON_PAPER, "environment.max_steps=30", "ppo.horizon=50"), Effort(episodes=100)),
 }
 PLANNING = {"smoke": Planning(width=4, population=8, elites=4, iterations=2), "full": Planning()}
 GRAPHS = {

@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING
 
 from experiments.config.run import RunConfig, load_config
 from experiments.config.tree import as_mapping
-from experiments.errors import UserError, nearest_match
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once
 from experiments.pipeline.learning import Learning, learner, train
 from experiments.reproduce.options import add_graphs, chosen_graphs, run_units
+from experiments.reproduce.search.controllers import GRAPHS, ON_PAPER, SMALL
 from experiments.reproduce.table import UNDEFINED, Table
+from experiments.reproduce.world_model.experiment import named
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.result import LARGE_GAP, is_far
-from experiments.studies import study
 from experiments.studies.exploiters import Planning, beam_plan, cross_entropy_plan
-from experiments.studies.setting import Effort, Setting
+from experiments.studies.setting import Effort, Setting, fingerprint
 from experiments.studies.study import Study, numbers_of
 from taso_ext import RuleSet
 
@@ -38,23 +38,21 @@ if TYPE_CHECKING:  # TensorFlow is imported when something is played
     from worldmodel.accuracy.exploit import ComparedPlan
 
 NAME = "truth"
-GRAPHS = ("squeezenet1.1", "resnet18", "resnet50", "inception-v3", "bert-base", "vit-base")
-"""The six graphs of the papers."""
-ON_PAPER = ("costs=roofline:rtx2070", "device=cpu", "evaluate.climb_seconds=0")
 SCHEDULES: Mapping[str, tuple[str, ...]] = {
     "usual": ("recollect.rounds=2",),
     "starved": ("collect.episodes=12", "recollect.rounds=0"),
 }
 """Changes of the preset `demo`."""
-SMALL = (
-    *study.SCALES["smoke"].overrides,
+_SMALL = (
+    *SMALL,
+    *("recollect.episodes=4", "recollect.steps=10"),
     *("cmaes.generations=1", "cmaes.population=4", "cmaes.rollouts=1", "cmaes.features=4", "cmaes.keys=4"),
     *("mpc.plans=8", "mpc.elites=2", "mpc.iterations=1", "mpc.horizon=3", "mpc.replan=3"),
 )
 """Changes at the scale `smoke`."""
 PLANNING = {"smoke": Planning(width=4, population=8, elites=4, iterations=2), "full": Planning()}
 EPISODES = {"smoke": 2, "full": 40}
-"""Dreams of a policy; half of them are the check by which the alarm sounds, the other half are judged."""
+"""Dreams of a policy. By half of them the alarm sounds, and the other half are judged."""
 PLANNED_EPISODES = {"smoke": 2, "full": 4}
 """The same of `mpc`, which plans at every few steps."""
 PPO, CMAES, MPC, BEAM, CROSS_ENTROPY = "ppo", "cmaes", "mpc", "beam search", "cross-entropy planning"
@@ -71,7 +69,7 @@ COLUMNS = {
     "dreamed": "dreamed improvement, mean [%]",
     "real": "real improvement of the same plans, mean [%]",
     "recall": "share of the rewrites that really pay along its plans that the dream offers [%]",
-    "alarms": f"runs in which the alarm sounds: other plans, or the only one, are over {LARGE_GAP:g} points apart",
+    "alarms": f"runs in which the alarm sounds: other plans of the player are over {LARGE_GAP:g} points apart",
     "large": f"runs whose gap is over {LARGE_GAP:g} points",
 }
 FORMATS = dict.fromkeys(("gap", "largest", "illegal", "dreamed", "real", "recall"), ".2f")
@@ -86,7 +84,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Trains and judges each graph by each schedule with each seed; finished units are not done again."""
-    names, schedules = chosen_graphs(options.graphs or GRAPHS), chosen_schedules(options.schedules)
+    names, schedules = chosen_graphs(options.graphs or GRAPHS), named(options.schedules, SCHEDULES, "schedule")
     seeds = sorted(set(numbers_of("--seeds", options.seeds, least=0)))
     units = [
         Unit(f"{name} {schedule} seed {seed}", partial(judged, name, schedule, options.scale, seed))
@@ -106,26 +104,14 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     )
 
 
-def chosen_schedules(named: str | None) -> list[str]:
-    """Returns the names of the chosen schedules: those that are named, or all.
-
-    Raises:
-      UserError: there is no such schedule.
-    """
-    chosen = list(SCHEDULES) if named is None else list(dict.fromkeys(part.strip() for part in named.split(",")))
-    for name in chosen:
-        if name not in SCHEDULES:
-            raise UserError(f"There is no schedule '{name}'. {nearest_match(name, list(SCHEDULES))}")
-    return chosen
-
-
 def judged(name: str, schedule: str, scale: str, seed: int, progress: ProgressDisplay) -> Record:
     """Returns the record of one unit; a finished one is not done again."""
     config = config_of(schedule, scale, seed)
     settings = {
         "config": as_mapping(config),
         "planning": dataclasses.asdict(PLANNING[scale]),
-        "rules": RuleSet.default().fingerprint,
+        "episodes": [EPISODES[scale], PLANNED_EPISODES[scale]],
+        "fingerprint": fingerprint(name),
     }
 
     def work() -> Record:
@@ -137,12 +123,16 @@ def judged(name: str, schedule: str, scale: str, seed: int, progress: ProgressDi
 
 def config_of(schedule: str, scale: str, seed: int) -> RunConfig:
     """Returns the settings of a unit."""
-    changes = (*ON_PAPER, *(SMALL if scale == "smoke" else ()), *SCHEDULES[schedule])
+    changes = (*ON_PAPER, *(_SMALL if scale == "smoke" else ()), *SCHEDULES[schedule])
     return load_config("demo", {"controller": PPO, "seed": seed}, changes)
 
 
 def judge(learning: Learning, scale: str) -> dict[str, Record]:
-    """Returns the figures of every player in the dream of the last round: `FIGURES`, and whether the alarm sounds."""
+    """Returns the figures of every player in the dream of the last round.
+
+    These are `FIGURES`, and under "checked" the gap of other plans, by which a run's alarm sounds; None if the player
+    has one plan only.
+    """
     number = learning.run.config.recollect.rounds
     played = {
         PPO: _played(learning, number, PPO, EPISODES[scale]),
@@ -155,10 +145,10 @@ def judge(learning: Learning, scale: str) -> dict[str, Record]:
 
     found: dict[str, Record] = {}
     for player, plans in played.items():
-        half = len(plans) // 2  # the run's own check, by which its alarm sounds
+        half = len(plans) // 2
         compared = dataclasses.asdict(compare(plans[half:]))
         figures = {key: value if math.isfinite(value := compared[key]) else None for key in FIGURES}
-        found[player] = {**figures, "alarm": is_far(compare(plans[:half] or plans).gap)}
+        found[player] = {**figures, "checked": compare(plans[:half]).gap if half else None}
     return found
 
 
@@ -207,7 +197,7 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
                 "dreamed": _mean(runs, "dreamed_percent"),
                 "real": _mean(runs, "real_percent"),
                 "recall": _mean(runs, "paying_recall", 100),
-                "alarms": sum(run["alarm"] for run in runs),
+                "alarms": UNDEFINED if runs[0]["checked"] is None else sum(is_far(run["checked"]) for run in runs),
                 "large": sum(is_far(run["gap"]) for run in runs),
             }
 
@@ -219,10 +209,10 @@ def _mean(runs: Sequence[Record], key: str, factor: float = 1.0) -> float | str:
 
 def finding(records: Sequence[Record]) -> str:
     """Returns how often the alarm sounds where gaps are large, and where they are not, in a sentence."""
-    runs = [run for record in records for run in record["players"].values()]
+    runs = [run for record in records for run in record["players"].values() if run["checked"] is not None]
     large, small = ([run for run in runs if is_far(run["gap"]) == is_large] for is_large in (True, False))
-    told, false = (sum(run["alarm"] for run in kind) for kind in (large, small))
+    told, false = (sum(is_far(run["checked"]) for run in kind) for kind in (large, small))
     return (
         f"The alarm sounds in {told} of {len(large)} runs whose gap is over {LARGE_GAP:g} points, and in {false} of "
-        f"{len(small)} others."
+        f"{len(small)} others. Searches, which have one plan, do not count here."
     )

@@ -29,6 +29,7 @@ from taso_ext import ModelError
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.session import create_session
 
+RUNTIME = OnnxRuntime()
 F, S = TensorProto.FLOAT, TensorProto.BFLOAT16
 SIZE = 128
 X = helper.make_tensor_value_info("x", F, [SIZE, SIZE])
@@ -54,7 +55,7 @@ def kernels(source: onnx.ModelProto, level: Any = "disabled") -> list[Kernel]:
 
 def test_operators_that_the_runtime_defines_by_others_have_their_kernels() -> None:
     """ONNX Runtime puts the definition of HardSwish in its place, as nodes without names."""
-    nodes, weights, channels = [], [], {"HardSigmoid": list[int](), "Mul": list[int]()}
+    nodes, weights = [], []
     for after in (32, 16):
         weights.append(numpy_helper.from_array(np.ones((after, 16, 1, 1), np.float32), f"w{after}"))
         nodes.append(helper.make_node("Conv", ["x", f"w{after}"], [f"c{after}"], f"HardSigmoid_{after}"))
@@ -62,10 +63,28 @@ def test_operators_that_the_runtime_defines_by_others_have_their_kernels() -> No
     x, y = helper.make_tensor_value_info("x", F, [1, 16, 6, 6]), helper.make_tensor_value_info("h32", F, None)
     source = model(nodes, weights, y, (x,))
     source.graph.output.append(helper.make_tensor_value_info("h16", F, None))
-    for each in kernels(source, "all"):
-        if each.op_type in channels and each.operands[0]:
-            channels[each.op_type].append(each.operands[0].dims[1])
-    assert sorted(channels["HardSigmoid"]) == sorted(channels["Mul"]) == [16, 32]
+    found = {
+        (each.kernel.op_type, each.value): each.kernel.operands[0].dims[1]
+        for each in lower(CheckedModel.from_proto(source), RUNTIME)
+        if each.kernel.op_type in ("HardSigmoid", "Mul") and each.kernel.operands[0]
+    }
+    assert found == {(name, f"h{size}"): size for name in ("HardSigmoid", "Mul") for size in (32, 16)}
+
+
+def test_nodes_inside_a_loop_are_not_taken_for_such_operators() -> None:
+    text = """
+      <ir_version: 10, opset_import: ["" : 21]>
+      g (float[1, 16, 6, 6] x, float[1, 16, 3, 3] z) => (float[1, 16, 6, 6] y, float[1, 16, 3, 3] v)
+        <int64 count = {2}, bool go = {1}> {
+        v = Loop(count, go, z) <body = inner (int64 i, bool c, float[1, 16, 3, 3] s) => (bool d, float[1, 16, 3, 3] t) {
+          d = Identity(c)  r = HardSigmoid(s)  t = Mul(s, r)
+        }>
+        y = HardSwish(x)
+      }
+    """
+    placed = lower(CheckedModel.from_proto(onnx.parser.parse_model(text)), RUNTIME)
+    outside = [each.kernel for each in placed if each.kernel.op_type != "Loop"]
+    assert outside and all(each.operands[0] and each.operands[0].dims[-1] == 6 for each in outside)
 
 
 # Types of weights

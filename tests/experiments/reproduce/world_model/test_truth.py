@@ -22,14 +22,14 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def figures(gap: float, alarm: bool, recall: float | None = 0.5) -> Record:
+def figures(gap: float, checked: float | None, recall: float | None = 0.5) -> Record:
     return {
         "gap": gap,
         "illegal_share": 0.25,
         "dreamed_percent": 8.0,
         "real_percent": 8.0 - gap,
         "paying_recall": recall,
-        "alarm": alarm,
+        "checked": checked,
     }
 
 
@@ -40,7 +40,11 @@ def test_players_have_rows_and_the_alarm_is_counted(monkeypatch: pytest.MonkeyPa
         config = learning.run.config
         judged.append((learning.loaded.name, config.seed, config.recollect.rounds))
         far = not config.recollect.rounds
-        return {"ppo": figures(4.0 + config.seed if far else 1.0, far), "mpc": figures(3.5, config.seed == 1, None)}
+        return {
+            "ppo": figures(4.0 + config.seed if far else 1.0, 3.5 if far else 2.0),
+            "mpc": figures(3.5, 3.1 if config.seed else 2.9, None),
+            truth.BEAM: figures(9.0, None),
+        }
 
     monkeypatch.setattr(truth, "judge", judge)
     assert main(["reproduce", "truth", GRAPH, "--scale", "smoke"]) == 0
@@ -50,6 +54,7 @@ def test_players_have_rows_and_the_alarm_is_counted(monkeypatch: pytest.MonkeyPa
     assert (starved["seeds"], starved["alarms"], starved["large"]) == ("2", "2", "2")
     assert [float(starved[key]) for key in ("gap", "largest", "illegal", "recall")] == [4.5, 5.0, 25.0, 50.0]
     assert rows["usual", "mpc"]["recall"] == "–" and rows["usual", "mpc"]["alarms"] == "1"
+    assert (rows["usual", truth.BEAM]["alarms"], rows["usual", truth.BEAM]["large"]) == ("–", "2")
     said = Path("runs/reproduce/truth/README.md").read_text()
     assert "The alarm sounds in 4 of 6 runs whose gap is over 3 points, and in 0 of 2 others." in said
     monkeypatch.setattr(truth, "judge", lambda *_: pytest.fail("judged again"))
@@ -65,9 +70,10 @@ def test_the_alarm_sounds_by_other_plans_than_those_that_are_judged(monkeypatch:
     monkeypatch.setattr(truth, "cross_entropy_plan", lambda *_: plan(-4.0))
     learning: Any = SimpleNamespace(run=SimpleNamespace(config=truth.config_of("starved", "smoke", 0)))
     found = truth.judge(learning, "smoke")
-    assert (found["ppo"]["gap"], found["ppo"]["alarm"]) == (1.5, True)
-    assert all((found[name]["gap"], found[name]["alarm"]) == (4.0, True) for name in (truth.BEAM, truth.CROSS_ENTROPY))
+    assert (found["ppo"]["gap"], found["ppo"]["checked"]) == (1.5, 5.0)
+    for name in (truth.BEAM, truth.CROSS_ENTROPY):
+        assert (found[name]["gap"], found[name]["checked"]) == (4.0, None)
 
 
 def test_an_unknown_schedule_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "There is no schedule 'starving'" in failure(capsys, "reproduce", "truth", GRAPH, "--schedules", "starving")
+    assert "No schedule is called 'starving'" in failure(capsys, "reproduce", "truth", GRAPH, "--schedules", "starving")
