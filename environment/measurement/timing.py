@@ -23,6 +23,7 @@ from environment.measurement.effort import Effort, Ended, common_clock
 from environment.measurement.interleaving import Groups, Interleaving, Sampler
 from environment.runtimes import Runtime
 from environment.statistics.intervals import Estimate
+from environment.statistics.sequential import Verdict, verdict_of
 from taso_ext.onnx_io.checked_model import CheckedModel
 
 
@@ -53,7 +54,7 @@ class VariantTiming:
       ms: time of one inference.
       ratio: its time over the reference's; below 1 is faster, and the reference has exactly 1.
       noise: interquartile range of its samples over their median.
-      ratios: the ratios of its pairs in the order of time, which `verdict_of` takes; none for the reference.
+      ratios: the ratios of its pairs in the order of time; none for the reference.
     """
 
     name: str
@@ -62,6 +63,19 @@ class VariantTiming:
     ratio: Estimate
     noise: float
     ratios: tuple[float, ...] = ()
+
+    def verdict(self, floor: float) -> Verdict:
+        """Returns whether it is faster or slower than the reference.
+
+        The pairs of a session have something in common, such as the places of their weights in memory. So the pairs
+        alone do not decide: the interval of the ratio, which knows of sessions, has to be on the same side of 1.
+
+        Args:
+          floor: ratios closer to 1 than this are noise.
+        """
+        found = verdict_of(self.ratios, floor)
+        agrees = self.ratio.high < 1 if found is Verdict.FASTER else self.ratio.low > 1
+        return found if agrees else Verdict.UNDECIDED
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from environment.measurement.effort import Effort
 from environment.runtimes import OnnxRuntime
 from environment.runtimes.interface import threads_text
 from environment.statistics.intervals import Estimate
-from environment.statistics.sequential import verdict_of
 from experiments.config.run import RunConfig, num_cores
 from experiments.pipeline.export import Exported
 from experiments.pipeline.load import Loaded
@@ -126,7 +125,7 @@ def floor_of(control: Estimate | None) -> float:
 def _measured_ratio(found: timing.Timing, config: RunConfig) -> MeasuredRatio:
     (result,) = found.candidates
     control = None if found.control is None else found.control.ratio
-    verdict = verdict_of(result.ratios, floor_of(control))
+    verdict = result.verdict(floor_of(control))
     itself = (
         {"control_ratio": control.value, "control_low": control.low, "control_high": control.high} if control else {}
     )

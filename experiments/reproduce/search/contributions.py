@@ -18,7 +18,7 @@ from pathlib import Path
 from controller.search.journal import Actions
 from environment import GraphSubstitutionEnv
 from environment.measurement.timing import Variant, measure
-from environment.statistics.sequential import Verdict, verdict_of
+from environment.statistics.sequential import Verdict
 from environment.substitution.omission import leave_out
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once
@@ -109,7 +109,7 @@ def _measured(run: DefaultRun) -> list[Record]:
             "ratio": each.ratio.value,
             "low": each.ratio.low,
             "high": each.ratio.high,
-            "verdict": str(verdict_of(each.ratios, floor_of(control))),
+            "verdict": str(each.verdict(floor_of(control))),
         }
         for each in found.candidates
     ]

@@ -30,7 +30,6 @@ from environment.measurement.effort import Effort
 from environment.measurement.timing import Timing, Variant, measure
 from environment.processes import begin_worker, starting_workers
 from environment.runtimes import OnnxRuntime
-from environment.statistics.sequential import verdict_of
 from experiments.config.run import OF_CONTROLLERS, RunConfig, load_config, num_cores
 from experiments.config.tree import as_mapping
 from experiments.errors import UserError
@@ -208,7 +207,7 @@ def _figures(found: Timing) -> tuple[float | str, ...]:
     control = found.control
     assert control is not None  # the effort has one
     ratio, (result,) = found.ratio, found.candidates
-    verdict = verdict_of(result.ratios, floor_of(control.ratio))
+    verdict = result.verdict(floor_of(control.ratio))
     return found.reference.ms.value, ratio.value, ratio.low, ratio.high, control.ratio.value, str(verdict)
 
 

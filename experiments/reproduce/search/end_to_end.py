@@ -22,7 +22,7 @@ from environment.inputs import TIMED_ON
 from environment.measurement.effort import Effort
 from environment.measurement.timing import Variant, measure
 from environment.runtimes import OnnxRuntime
-from environment.statistics.sequential import Verdict, verdict_of
+from environment.statistics.sequential import Verdict
 from experiments.errors import require_at_least
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path
@@ -126,7 +126,7 @@ def _climb(name: str, rules: RuleSet, seconds: float, final: Effort, runtime: On
         "low": timing.ratio.low,
         "high": timing.ratio.high,
         "control": str(timing.control and timing.control.ratio),
-        "verdict": str(verdict_of(timing.candidates[0].ratios, NOISE)),
+        "verdict": str(timing.candidates[0].verdict(NOISE)),
         "steps": len(climb.actions),
         "tried": climb.timed,
         "ended": ENDED[climb.stop_reason.cause],

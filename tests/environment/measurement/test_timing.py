@@ -12,8 +12,10 @@ import pytest
 from environment import zoo
 from environment.measurement.effort import PROCESS_CPU, THREAD_CPU, WALL, Effort, common_clock
 from environment.measurement.interleaving import BLOCK
-from environment.measurement.timing import Variant, measure
+from environment.measurement.timing import Variant, VariantTiming, measure
 from environment.runtimes import OnnxRuntime
+from environment.statistics.intervals import Estimate
+from environment.statistics.sequential import Verdict
 from taso_ext.errors import ModelError
 from taso_ext.onnx_io.checked_model import CheckedModel
 from tests.environment.measurement.fake_machine import INFERENCE_S, FakeMachine
@@ -292,3 +294,13 @@ def test_several_threads_are_timed_by_the_wall_clock() -> None:
     runtime, model = OnnxRuntime(threads=2), CheckedModel.from_proto(zoo.build("squeezenet1.1-tiny"))
     found = measure(Variant("two threads", runtime, model), effort=Effort(pairs=2, sessions=1))
     assert found.clock == WALL.name and "2 threads" in found.reference.runtime
+
+
+def test_a_verdict_needs_pairs_and_an_interval_that_agree() -> None:
+    def timing(value: float, low: float, high: float) -> VariantTiming:
+        return VariantTiming("variant", "fake", Estimate(5, 4, 6), Estimate(value, low, high), 0.0, (value,) * 60)
+
+    assert timing(0.9, 0.85, 0.95).verdict(0.01) is Verdict.FASTER
+    assert timing(1.1, 1.05, 1.15).verdict(0.01) is Verdict.SLOWER
+    for value, low, high in ((0.9, 0.85, 1.05), (1.1, 0.95, 1.15), (0.995, 0.99, 0.999)):
+        assert timing(value, low, high).verdict(0.01) is Verdict.UNDECIDED

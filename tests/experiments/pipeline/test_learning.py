@@ -45,7 +45,7 @@ def test_the_dreams_of_a_round_are_those_of_its_settings(tmp_path: Path, monkeyp
     monkeypatch.setattr(dream, lambda model, env, config: asked.append(config))
     doubtful = "world_model.mdn_rnn.ensemble=2", "dream.pessimism=2", "dream.legal_from=0.8", "dream.temperature=0.5"
     learning_of(tmp_path, *doubtful).root_dream(object())  # type: ignore[arg-type]
-    assert asked == [DreamConfig(temperature=0.5, pessimism=2.0, legal_from=0.8)]
+    assert asked == [DreamConfig(temperature=0.5, pessimism=2.0, legal_from=0.8, noise=False)], "reality has none"
 
 
 def test_no_policy_takes_rewrites_by_their_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
