@@ -121,8 +121,9 @@ def _is_soon(row: Record) -> bool:
 def _draw(name: str, records: Sequence[Record], path: Path) -> None:
     from experiments.reports.plots import plot_steps
 
-    lines = {
-        f"seed {each['seed']}": [(0.0, 0.0), *((at, 100 * (1 - ratio)) for at, _, ratio in each["curve"])]
-        for each in records
-    }
+    lines = {}
+    for each in records:
+        moves = [(at, 100 * (1 - ratio)) for at, _, ratio in each["curve"]]
+        end = max(MOMENTS_S[-1], *(at for at, _ in moves)) if moves else MOMENTS_S[-1]
+        lines[f"seed {each['seed']}"] = [(0.0, 0.0), *moves, (end, 100 * (1 - last_ratio(each["curve"])))]
     plot_steps(path, f"{name}: gain against seconds of search", lines, "seconds", "% of the model's time")
