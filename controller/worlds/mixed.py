@@ -55,7 +55,8 @@ class MixedWorld:
           done: number of rollouts that an interrupted training has finished.
           seed: the seed of the real episodes.
         """
-        self._model, self._env, self._first, self._config = world_model, env, first, config
+        self._model, self._env, self._config = world_model, env, config
+        self._starts, self._refreshes = EpisodeBuffer(first.rule_names, first.graphs, first), 0
         self._branch, self._refresh, self._episodes = branch, refresh, episodes
         self._directory, self._done, self._seed = directory, done, seed
         self._dream: DreamEnv | None = None
@@ -83,7 +84,7 @@ class MixedWorld:
         elif self._done % self._refresh == 0:  # a command that was interrupted before its checkpoint has played them
             steps = EpisodeBuffer.load(path).num_transitions
             count(real_steps=steps, cost_evaluations=steps)
-        starts = EpisodeBuffer(self._first.rule_names, self._first.graphs, self._first)
-        for each in range(number + 1):
-            starts.extend(EpisodeBuffer.load(self._directory / f"episodes-{each:06d}.npz"))
-        return DreamEnv.of_episodes(self._model, starts, self._config, seed=self._seed)
+        for each in range(self._refreshes, number + 1):
+            self._starts.extend(EpisodeBuffer.load(self._directory / f"episodes-{each:06d}.npz"))
+        self._refreshes = number + 1
+        return DreamEnv.of_episodes(self._model, self._starts, self._config, seed=self._seed)
