@@ -12,8 +12,7 @@ from tests.worldmodel.toy_world import ToyEnv
 from worldmodel.accuracy.exploit import compare, plan_replayed, points
 from worldmodel.config import DreamConfig
 from worldmodel.dream.dream_env import DreamEnv
-from worldmodel.dream.planning import Plan, beam_search, cross_entropy_planning
-from worldmodel.dream.step import DreamState
+from worldmodel.dream.planning import Plan, beam_search, cross_entropy_planning, rows_of
 from worldmodel.errors import NonFinitePrediction
 from worldmodel.world_model import WorldModel
 
@@ -50,7 +49,7 @@ def all_totals(dream: DreamEnv, depth: int) -> dict[tuple[int, ...], float]:
     masks, found = state.action_mask.numpy()[np.newaxis], {(): 0.0}
     for _ in range(depth):
         rows, actions = np.nonzero(masks[-1][:, :-1])
-        before = DreamState(*(tf.gather(field, rows) for field in state))
+        before = rows_of(state, rows)
         reached, reward, terminal = dream.step(before, tf.constant(actions, tf.int32), tf.constant([0, 0]))
         sequences = np.concatenate([sequences[rows], actions[:, np.newaxis]], axis=1)
         rewards = np.concatenate([rewards[:, rows], reward.numpy()[np.newaxis]])
@@ -58,7 +57,7 @@ def all_totals(dream: DreamEnv, depth: int) -> dict[tuple[int, ...], float]:
         returns = rewards.sum(axis=0)
         found |= dict(zip(map(tuple, sequences.tolist()), returns.tolist(), strict=True))
         on = np.flatnonzero(~terminal.numpy())
-        state = DreamState(*(tf.gather(field, on) for field in reached))
+        state = rows_of(reached, on)
         sequences, rewards, masks = sequences[on], rewards[:, on], masks[:, on]
     return found
 
