@@ -105,9 +105,10 @@ def sketch_model(graph: Graph, source: ExportSource, near: Collection[int] = (),
 
 def _export(graph: Graph, source: ExportSource, sketch: bool, near: Collection[int] = (), distance: int = 0) -> Sketch:
     values, nodes = graph.values(), graph.nodes()
-    kept = _around(values, nodes, near, distance) if near else list(range(len(nodes)))
+    computable = computable_nodes(values, nodes)
+    kept = _around(values, nodes, computable, near, distance) if near else list(range(len(nodes)))
     try:
-        return _assemble(graph, source, values, nodes, _partition(graph, values, nodes, kept, sketch))
+        return _assemble(graph, source, values, nodes, _partition(graph, values, nodes, computable, kept, sketch))
     except CannotFoldError as error:
         # The nodes then stay in the model: whoever runs it needs a runtime that has these operators anyway.
         _LOG.info("weight-only operators are not folded: %s", error)
@@ -115,9 +116,10 @@ def _export(graph: Graph, source: ExportSource, sketch: bool, near: Collection[i
         return _assemble(graph, source, values, nodes, parts)
 
 
-def _around(values: dict[int, Value], nodes: Sequence[Node], near: Collection[int], distance: int) -> list[int]:
+def _around(
+    values: dict[int, Value], nodes: Sequence[Node], computable: set[int], near: Collection[int], distance: int
+) -> list[int]:
     """Returns the positions of the nodes of a sketch near some run-time operators, and of all that are folded."""
-    computable = computable_nodes(values, nodes)
     standing = [position for position in range(len(nodes)) if position not in computable]
     producers = {value: position for position in standing for value in nodes[position].outputs}
     readers: dict[int, list[int]] = {}
@@ -144,7 +146,12 @@ def _around(values: dict[int, Value], nodes: Sequence[Node], near: Collection[in
 
 
 def _partition(
-    graph: Graph, values: dict[int, Value], nodes: Sequence[Node], kept: Sequence[int], sketch: bool
+    graph: Graph,
+    values: dict[int, Value],
+    nodes: Sequence[Node],
+    computable: set[int],
+    kept: Sequence[int],
+    sketch: bool,
 ) -> _Partition:
     written: list[Node] = []
     folded: list[Node] = []
@@ -154,7 +161,6 @@ def _partition(
         needed.update(value for node in standing for value in node.outputs)
     handed_over: list[int] = []
     sketched: list[int] = []
-    computable = computable_nodes(values, nodes)
     for position in reversed(kept):
         node = nodes[position]
         results = [value for value in node.outputs if value in needed]

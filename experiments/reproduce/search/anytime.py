@@ -124,6 +124,6 @@ def _draw(name: str, records: Sequence[Record], path: Path) -> None:
     lines = {}
     for each in records:
         moves = [(at, 100 * (1 - ratio)) for at, _, ratio in each["curve"]]
-        end = max(MOMENTS_S[-1], *(at for at, _ in moves)) if moves else MOMENTS_S[-1]
+        end = max([MOMENTS_S[-1], *(at for at, _ in moves)])
         lines[f"seed {each['seed']}"] = [(0.0, 0.0), *moves, (end, 100 * (1 - last_ratio(each["curve"])))]
     plot_steps(path, f"{name}: gain against seconds of search", lines, "seconds", "% of the model's time")

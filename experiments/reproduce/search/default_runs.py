@@ -138,7 +138,7 @@ class DefaultRun:
     @property
     def unit(self) -> Unit:
         """The unit of work that finishes the run and returns its record."""
-        label = f"{self.name} {self.variant} seed {self.seed}".replace("  ", " ") + ", busy" * self.busy
+        label = " ".join(filter(None, (self.name, self.variant, f"seed {self.seed}"))) + ", busy" * self.busy
         return Unit(label, partial(finished_run, self))
 
     def source(self) -> CheckedModel:
