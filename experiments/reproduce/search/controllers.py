@@ -215,21 +215,23 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
                 "graph": graph,
                 "controller": controller,
                 "seeds": len(same),
-                **dict(zip(("gain", "low", "high"), _interval(own), strict=True)),
+                **dict(zip(("gain", "low", "high"), interval_of_seeds(own), strict=True)),
                 "best": max(own),
-                **{key: _mean(same, key) for key in ("random", "learned_from", "gap", "illegal")},
-                **{key: _mean(same, key) for key in ("real_steps", "dreamed_steps", "minutes")},
-                "evaluations": _mean(same, "cost_evaluations"),
+                **{key: mean_of(same, key) for key in ("random", "learned_from", "gap", "illegal")},
+                **{key: mean_of(same, key) for key in ("real_steps", "dreamed_steps", "minutes")},
+                "evaluations": mean_of(same, "cost_evaluations"),
             }
 
 
-def _interval(own: Sequence[float]) -> tuple[float | str, ...]:
+def interval_of_seeds(own: Sequence[float]) -> tuple[float | str, ...]:
+    """Returns the mean of the seeds and the ends of its interval, which one seed does not have."""
     found = mean_of_seeds(own)
     return (found.value, found.low, found.high) if len(own) > 1 else (found.value, UNDEFINED, UNDEFINED)
 
 
-def _mean(records: Sequence[Record], key: str) -> float | str:
-    known = [float(record[key]) for record in records if record[key] is not None]
+def mean_of(records: Sequence[Record], key: str, factor: float = 1.0) -> float | str:
+    """Returns the mean of a figure over the records that have it, times a factor."""
+    known = [factor * float(record[key]) for record in records if record[key] is not None]
     return sum(known) / len(known) if known else UNDEFINED
 
 

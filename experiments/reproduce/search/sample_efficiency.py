@@ -15,12 +15,11 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from environment.statistics.intervals import mean_of_seeds
 from experiments.config.run import load_config
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_device, add_graphs, chosen_graphs, run_units
 from experiments.reproduce.search.anytime import reached
-from experiments.reproduce.search.controllers import SMALL
+from experiments.reproduce.search.controllers import SMALL, interval_of_seeds
 from experiments.reproduce.search.default_runs import DefaultRun, ratio_of
 from experiments.reproduce.table import UNDEFINED, Table
 from experiments.reproduce.world_model.experiment import named
@@ -137,14 +136,11 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
             same = [record for record in of_graph if record["row"] == row]
             until = [timings_until(record, enough) for record in same if gain_of(record) >= enough]
             gains = [100 * gain_of(record) for record in same]
-            mean = mean_of_seeds(gains)
             yield {
                 "graph": graph,
                 "row": row,
                 "seeds": len(same),
-                "gain": mean.value,
-                "low": mean.low if len(same) > 1 else UNDEFINED,
-                "high": mean.high if len(same) > 1 else UNDEFINED,
+                **dict(zip(("gain", "low", "high"), interval_of_seeds(gains), strict=True)),
                 "near": len(until),
                 "timings": sum(until) / len(until) if until else UNDEFINED,
                 "timed": _mean(same, "end_to_end_timings"),

@@ -24,7 +24,7 @@ from experiments.executors.local import Unit
 from experiments.executors.units import Record, once
 from experiments.pipeline.learning import Learning, learner, train
 from experiments.reproduce.options import add_graphs, chosen_graphs, run_units
-from experiments.reproduce.search.controllers import GRAPHS, ON_PAPER, SMALL
+from experiments.reproduce.search.controllers import GRAPHS, ON_PAPER, SMALL, mean_of
 from experiments.reproduce.table import UNDEFINED, Table
 from experiments.reproduce.world_model.experiment import named
 from experiments.runs.progress import ProgressDisplay
@@ -191,20 +191,15 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
                 "schedule": schedule,
                 "player": player,
                 "seeds": len(runs),
-                "gap": _mean(runs, "gap"),
+                "gap": mean_of(runs, "gap"),
                 "largest": max(run["gap"] for run in runs),
-                "illegal": _mean(runs, "illegal_share", 100),
-                "dreamed": _mean(runs, "dreamed_percent"),
-                "real": _mean(runs, "real_percent"),
-                "recall": _mean(runs, "paying_recall", 100),
+                "illegal": mean_of(runs, "illegal_share", 100),
+                "dreamed": mean_of(runs, "dreamed_percent"),
+                "real": mean_of(runs, "real_percent"),
+                "recall": mean_of(runs, "paying_recall", 100),
                 "alarms": UNDEFINED if runs[0]["checked"] is None else sum(is_far(run["checked"]) for run in runs),
                 "large": sum(is_far(run["gap"]) for run in runs),
             }
-
-
-def _mean(runs: Sequence[Record], key: str, factor: float = 1.0) -> float | str:
-    known = [factor * float(run[key]) for run in runs if run[key] is not None]
-    return sum(known) / len(known) if known else UNDEFINED
 
 
 def finding(records: Sequence[Record]) -> str:
