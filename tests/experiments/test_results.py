@@ -11,9 +11,9 @@ from experiments.reproduce.other_devices import SHOWN, with_other_devices
 
 ROOT = Path(__file__).parent.parent.parent
 RESULTS = ROOT / "experiments/results"
-RUNS = {"squeezenet1.1-demo", "bert-base-demo"}
+RUNS = sorted(path.parent for path in RESULTS.glob("*/manifest.json"))
 """Kept runs of `rlflow optimise`, whose files are those of a run directory."""
-TABLES = sorted(path for path in RESULTS.iterdir() if path.is_dir() and path.name not in RUNS)
+TABLES = sorted(path for path in RESULTS.iterdir() if path.is_dir() and path not in RUNS)
 PAGES = [
     page
     for part in (".", "taso_ext", "environment", "worldmodel", "controller", "experiments", "tests")
@@ -47,6 +47,6 @@ def test_a_readme_names_the_command_of_its_table() -> None:
         assert re.search(r"^`(rlflow|python -m) .+`$", (folder / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
 
 
-def test_every_table_is_listed() -> None:
+def test_every_table_and_every_kept_run_is_listed() -> None:
     listed = set(LINK.findall((RESULTS / "README.md").read_text(encoding="utf-8")))
-    assert {f"{folder.name}/README.md" for folder in TABLES} == listed
+    assert {f"{folder.name}/README.md" for folder in TABLES} | {f"{run.name}/report.md" for run in RUNS} == listed
