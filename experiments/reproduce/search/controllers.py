@@ -6,7 +6,8 @@ rlflow reproduce controllers bert-base generated-100 --controllers greedy,taso,p
 Each unit is one controller on one graph with one seed, priced by the roofline of an RTX 2070. A controller is credited
 with its own episodes alone. Beside it stands random play with as many episodes, and the best episode of what it has
 learned from. The searches that can use time are given `--seconds` each (300 at full scale); those that end earlier have
-found what they can. Learning is given the preset `demo` with one round of recollection, and its time counts.
+found what they can. What draws nothing at random is played once. Learning is given the preset `demo` with one round of
+recollection, and its time counts.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from functools import partial
 from controller.records import EpisodeRecord, best_improvement
 from controller.registry import require_name
 from environment.statistics.intervals import mean_of_seeds
+from experiments.config.effect import in_effect, same_effect
 from experiments.config.run import RunConfig, load_config
-from experiments.config.tree import as_mapping
 from experiments.errors import require_at_least
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path
@@ -31,6 +32,7 @@ from experiments.reproduce.options import add_graphs, chosen_graphs, run_units
 from experiments.reproduce.table import UNDEFINED, Table
 from experiments.request import Request
 from experiments.runs.progress import ProgressDisplay
+from experiments.studies.setting import fingerprint
 from experiments.studies.study import numbers_of
 from taso_ext import RuleSet
 
@@ -63,10 +65,12 @@ class Player:
     Attributes:
       controller: its name.
       settings: as for `--set`.
+      drawn: whether it draws at random; what does not is played with the first seed only.
     """
 
     controller: str
     settings: tuple[str, ...] = ()
+    drawn: bool = True
 
     @property
     def learns(self) -> bool:
@@ -75,11 +79,11 @@ class Player:
 
 
 PLAYERS: Mapping[str, Player] = {
-    "greedy": Player("greedy"),
-    "taso": Player("taso", ("search.budget=50000",)),
-    "beam": Player("beam", ("search.budget=1000000",)),
+    "greedy": Player("greedy", drawn=False),
+    "taso": Player("taso", ("search.budget=50000",), drawn=False),
+    "beam": Player("beam", ("search.budget=1000000",), drawn=False),
     "restarts": Player("restarts", ("search.budget=1000000",)),
-    "passes": Player("passes", ("search.budget=1000000",)),
+    "passes": Player("passes", ("search.budget=1000000",), drawn=False),
     "best-of-n": Player("best-of-n", ("search.budget=1000000",)),
     "ppo, dream": Player("ppo", ("world=dream",)),
     "ppo, mixed": Player("ppo", ("world=mixed",)),
@@ -130,9 +134,10 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     require_at_least(1, seconds=seconds)
     units = [
         Unit(f"{name} {row} seed {seed}", partial(played, name, row, options.scale, seconds, seed))
+        for seed in seeds
         for name in names
         for row in rows
-        for seed in seeds
+        if player_of(row).drawn or seed == seeds[0]
     ]
     records = run_units(units, options, progress)
     return Table(
@@ -163,14 +168,22 @@ def chosen_players(named: str | None) -> list[str]:
     return list(dict.fromkeys(chosen))
 
 
+def player_of(row: str) -> Player:
+    """Returns the player of a row; a name that has none stands for that controller with its defaults."""
+    return PLAYERS.get(row, Player(row))
+
+
 def played(name: str, row: str, scale: str, seconds: int, seed: int, progress: ProgressDisplay) -> Record:
     """Returns the record of one unit; a finished one is not done again."""
-    player = PLAYERS.get(row, Player(row))
-    config = _config(player, scale, seconds, seed)
-    settings = {"config": as_mapping(config), "rules": RuleSet.default().fingerprint}
+    config = _config(player_of(row), scale, seconds, seed)
+    settings = {"config": in_effect(config), "fingerprint": fingerprint(name)}
     unit = f"{name}-{row.replace(', ', '-')}-{scale}-{seed}"
     path = unit_path(NAME, unit, settings).with_suffix("")
-    return once(NAME, unit, settings, lambda: _play(name, row, Request(name, None, config, path, (NAME,)), progress))
+
+    def work() -> Record:
+        return {"settings": settings, **_play(name, row, Request(name, None, config, path, (NAME,)), progress)}
+
+    return once(NAME, unit, settings, work, anywhere=True, agree=same_effect)
 
 
 def _config(player: Player, scale: str, seconds: int, seed: int) -> RunConfig:

@@ -30,8 +30,8 @@ from environment.measurement.effort import Effort
 from environment.measurement.timing import Timing, Variant, measure
 from environment.processes import begin_worker, starting_workers
 from environment.runtimes import OnnxRuntime
-from experiments.config.run import OF_CONTROLLERS, RunConfig, load_config, num_cores
-from experiments.config.tree import as_mapping
+from experiments.config.effect import in_effect
+from experiments.config.run import RunConfig, load_config, num_cores
 from experiments.errors import UserError
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path
@@ -59,8 +59,6 @@ LAST = {
     "full": Effort(resolution=0.01, pairs=150, seconds=120, sessions=5, floor=NOISE),
 }
 """Efforts of the last measurement, by scale."""
-OF_WORLD_MODELS = ("collect", "world_model", "dream", "recollect")
-"""Sections of the settings that have no effect where nothing learns."""
 MEASURED = ("model_ms", "ratio", "low", "high", "control", "verdict")
 
 
@@ -116,10 +114,9 @@ class DefaultRun:
     @property
     def settings(self) -> Record:
         """Everything that the result depends on."""
-        config, path = self.config, find_model(self.model).path
-        without_effect = set() if config.learns_in else {*OF_WORLD_MODELS, *OF_CONTROLLERS}
+        path = find_model(self.model).path
         return {
-            "config": {name: value for name, value in as_mapping(config).items() if name not in without_effect},
+            "config": in_effect(self.config),
             "setting": str(setting_of(OnnxRuntime(self.device))),
             "rules": RuleSet.default().fingerprint,
             "feeds": TIMED_ON,

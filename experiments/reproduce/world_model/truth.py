@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from experiments.config.effect import in_effect, same_effect
 from experiments.config.run import RunConfig, load_config
-from experiments.config.tree import as_mapping
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once
 from experiments.pipeline.learning import Learning, learner, train
@@ -108,7 +108,7 @@ def judged(name: str, schedule: str, scale: str, seed: int, progress: ProgressDi
     """Returns the record of one unit; a finished one is not done again."""
     config = config_of(schedule, scale, seed)
     settings = {
-        "config": as_mapping(config),
+        "config": in_effect(config),
         "planning": dataclasses.asdict(PLANNING[scale]),
         "episodes": [EPISODES[scale], PLANNED_EPISODES[scale]],
         "fingerprint": fingerprint(name),
@@ -116,9 +116,10 @@ def judged(name: str, schedule: str, scale: str, seed: int, progress: ProgressDi
 
     def work() -> Record:
         learning = Study(Setting(name, config), seed, Effort(), progress).learning
-        return {"graph": name, "schedule": schedule, "seed": seed, "players": judge(learning, scale)}
+        players = judge(learning, scale)
+        return {"settings": settings, "graph": name, "schedule": schedule, "seed": seed, "players": players}
 
-    return once(NAME, f"{name}-{schedule}-{scale}-{seed}", settings, work, anywhere=True)
+    return once(NAME, f"{name}-{schedule}-{scale}-{seed}", settings, work, anywhere=True, agree=same_effect)
 
 
 def config_of(schedule: str, scale: str, seed: int) -> RunConfig:

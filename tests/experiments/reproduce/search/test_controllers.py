@@ -28,12 +28,12 @@ def test_searches_are_played_once_and_what_random_play_finds_is_not_theirs(
     printed = capsys.readouterr().out
     assert "greedy" in printed and "learned_from" in printed
     units = {path: path.stat().st_mtime_ns for path in Path("runs/reproduce/controllers/units").glob("*.json")}
-    assert len(units) == 4
+    assert len(units) == 3, "greedy draws nothing"
     assert main([*command, "--controllers", "greedy,random", "--force"]) == 0
     assert units == {path: path.stat().st_mtime_ns for path in Path("runs/reproduce/controllers/units").glob("*.json")}
     records = [json.loads(path.read_text()) for path in sorted(units)]
     greedy = [each for each in records if each["controller"] == "greedy"]
-    assert greedy[0]["own"] == greedy[1]["own"] > 0 and greedy[0]["real_steps"] > 0
+    assert greedy[0]["own"] > 0 and greedy[0]["real_steps"] > 0 and len(greedy) == 1
     assert all(each["world"] == "" and each["gap"] is None for each in records)
 
 

@@ -1,0 +1,47 @@
+"""Which settings the result of a run depends on, so that finished work is found again and other settings are not.
+
+A run of `ppo` does not depend on the settings of `mcts`, and a search does not depend on those of world models. This
+module imports no TensorFlow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.config.run import OF_CONTROLLERS, RunConfig
+from experiments.config.tree import as_mapping, replaced
+from experiments.errors import UserError
+
+OF_WORLD_MODELS = ("collect", "world_model", "dream", "recollect")
+"""Sections that have no effect where nothing learns."""
+OF_DREAMS = ("dream", "recollect")
+"""Sections that have no effect on what learns without a world model, whose encoder may still have its sizes."""
+SHARED = ("policy",)
+"""Sections of several controllers."""
+
+
+def in_effect(config: RunConfig) -> dict[str, Any]:
+    """Returns the settings that have an effect, as nested plain values."""
+    if not config.learns_in:
+        without = {*OF_WORLD_MODELS, *OF_CONTROLLERS}
+    else:
+        own = {name for name in OF_CONTROLLERS if getattr(config, name) is config.of_controller}
+        others = set(OF_CONTROLLERS) - own - set(SHARED) - ({"mixed"} if config.learns_in == "mixed" else set())
+        without = others if config.uses_world_model else others | set(OF_DREAMS)
+    return {name: value for name, value in as_mapping(config).items() if name not in without}
+
+
+def same_effect(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Returns whether the settings of a finished unit of work are the wanted ones, also if settings were added since.
+
+    A setting that the unit does not know has its default, which must be what the program did before.
+
+    Args:
+      stored, wanted: what the units depend on; "config" holds settings as `in_effect` returns them.
+    """
+    try:
+        config = in_effect(replaced(RunConfig(), stored["config"], "a finished unit"))
+    except UserError:  # a setting or a value does not exist any more
+        return False
+    return {**stored, "config": config} == dict(wanted)

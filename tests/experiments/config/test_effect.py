@@ -1,0 +1,54 @@
+"""Which settings a finished unit of work depends on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from experiments.config.effect import in_effect, same_effect
+from experiments.config.run import load_config
+
+
+def of(controller: str, *changes: str) -> dict[str, Any]:
+    return {"config": in_effect(load_config("demo", {"controller": controller}, changes)), "rules": "r"}
+
+
+@pytest.mark.parametrize(
+    ("controller", "world", "has", "without"),
+    [
+        ("taso", "auto", {"search", "environment"}, {"world_model", "collect", "ppo", "mcts", "policy"}),
+        ("mcts", "real", {"mcts", "policy", "world_model"}, {"ppo", "ppo_real", "cmaes", "dream", "recollect"}),
+        ("mcts", "dream", {"mcts", "dream", "recollect"}, {"ppo", "ppo_real", "mixed"}),
+        ("ppo", "dream", {"ppo", "policy", "dream"}, {"ppo_real", "mixed", "mcts"}),
+        ("ppo", "mixed", {"ppo", "mixed", "dream"}, {"ppo_real", "mcts"}),
+        ("ppo", "real", {"ppo_real", "policy"}, {"ppo", "mixed", "dream"}),
+    ],
+)
+def test_what_a_controller_does_not_read_has_no_effect(
+    controller: str, world: str, has: set[str], without: set[str]
+) -> None:
+    names = set(of(controller, f"world={world}")["config"])
+    assert has <= names and not without & names
+
+
+def test_a_unit_is_found_again_after_settings_were_added() -> None:
+    wanted = of("mcts")
+    older = json.loads(json.dumps(wanted))
+    del older["config"]["mcts"]["revisit"], older["config"]["max_growth"]
+    assert same_effect(older, wanted)
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        of("mcts", "mcts.games=5"),
+        of("taso"),
+        {**of("mcts"), "rules": "others"},
+        {"config": {**of("mcts")["config"], "removed": 1}, "rules": "r"},
+    ],
+)
+def test_a_unit_of_other_settings_is_not_taken(stored: Mapping[str, Any]) -> None:
+    assert not same_effect(stored, of("mcts"))
