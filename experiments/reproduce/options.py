@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from environment import zoo
 from experiments.errors import UserError, nearest_match, require_at_least
 from experiments.executors.local import LocalExecutor, Record, Unit, records
 from experiments.runs.progress import ProgressDisplay
+from experiments.studies.study import numbers_of
+
+Choice = TypeVar("Choice")
 
 
 def add_graphs(parser: argparse.ArgumentParser, default: str = "the full-size ones") -> None:
@@ -64,6 +68,20 @@ def chosen_seed(options: argparse.Namespace) -> int:
     return int(options.seed)
 
 
+def add_seeds(parser: argparse.ArgumentParser, default: str, more: str = "") -> None:
+    """Adds the option for the seeds of the runs; `more` is appended to the default ones in its help."""
+    parser.add_argument("--seeds", metavar="A,B,…", help=f"seeds of the runs ({default}{more})")
+
+
+def chosen_seeds(options: argparse.Namespace, default: str) -> list[int]:
+    """Returns the seeds in ascending order, each once.
+
+    Raises:
+      UserError: if the option is no list of numbers.
+    """
+    return sorted(set(numbers_of("--seeds", options.seeds or default, least=0)))
+
+
 def require_one_process(options: argparse.Namespace) -> None:
     """Checks `--processes` of a table that measures times: two measurements at a time would disturb each other.
 
@@ -94,3 +112,19 @@ def run_units(
         return []
     kept = [dataclasses.replace(unit, keeps=True) for unit in units]  # units of tables use `once`
     return records(LocalExecutor(options.table, options.processes, progress), kept)
+
+
+def named(given: str | None, choices: Mapping[str, Choice], kind: str) -> dict[str, Choice]:
+    """Returns the choices that an option names.
+
+    Args:
+      given: names with commas between them; None: all choices.
+      kind: what a choice is called in an error.
+    Raises:
+      UserError: if a name is not among the choices.
+    """
+    names = list(choices) if given is None else [name.strip() for name in given.split(",")]
+    for name in names:
+        if name not in choices:
+            raise UserError(f"No {kind} is called '{name}'. {nearest_match(name, list(choices))}")
+    return {name: choices[name] for name in names}

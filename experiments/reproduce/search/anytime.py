@@ -15,13 +15,13 @@ from functools import partial
 from pathlib import Path
 
 from experiments.executors.units import Record
-from experiments.reproduce.options import add_device, add_graphs, chosen_graphs, run_units
+from experiments.reproduce.options import add_device, add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
 from experiments.reproduce.search.default_runs import DefaultRun
 from experiments.reproduce.table import UNDEFINED, Table
 from experiments.runs.progress import ProgressDisplay
-from experiments.studies.study import numbers_of
 
 GRAPHS = ("minilm-l6", "bert-base", "resnet18", "nasrnn")
+SEEDS = "0"
 MOMENTS_S = (10, 20, 30, 60, 120, 300)
 NEAR = 1.02
 """Factor over the least ratio of all seeds by which a run has come near the best known graph."""
@@ -55,13 +55,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this table has."""
     add_graphs(parser, ", ".join(GRAPHS))
     add_device(parser)
-    parser.add_argument("--seeds", metavar="A,B,…", default="0", help="seeds of the runs (0)")
+    add_seeds(parser, SEEDS)
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Optimises each graph with each seed; finished runs are not done again."""
     names = chosen_graphs(options.graphs or GRAPHS)
-    seeds = sorted(set(numbers_of("--seeds", options.seeds, least=0)))
+    seeds = chosen_seeds(options, SEEDS)
     runs = [DefaultRun(name, options.scale, options.device, seed) for name in names for seed in seeds]
     records = run_units([run.unit for run in runs], options, progress, measures=True)
     rows = list(rows_of(records))

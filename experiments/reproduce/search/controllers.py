@@ -3,79 +3,36 @@
 rlflow reproduce controllers
 rlflow reproduce controllers bert-base generated-100 --controllers greedy,taso,ppo --seeds 0,1
 
-Each unit is one controller on one graph with one seed, priced by the roofline of an RTX 2070. A controller is credited
-with its own episodes alone. Beside it stands random play with as many episodes, and the best episode of what it has
-learned from. The searches that can use time are given `--seconds` each (300 at full scale); those that end earlier have
-found what they can. What draws nothing at random is played once. Learning is given the preset `demo` with one round of
-recollection, and its time counts.
+The graphs are the six of the papers with five seeds, and twelve that nobody had looked at, `generated-100` to
+`generated-111`, with two. The searches that can use time are given `--seconds` each; those that end earlier have found
+what they can. What draws nothing at random is played once. Learning is given the preset `demo` with one round of
+recollection, and its time counts. A unit takes up to 15 minutes, all of them some 60 hours of one core.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 
-from controller.records import EpisodeRecord, best_improvement
 from controller.registry import require_name
-from environment.statistics.intervals import mean_of_seeds
-from experiments.config.effect import in_effect, same_effect
-from experiments.config.run import RunConfig, load_config
 from experiments.errors import require_at_least
-from experiments.executors.local import Unit
-from experiments.executors.units import Record, once, unit_path
-from experiments.pipeline.evaluate import train_and_evaluate
-from experiments.pipeline.load import load
-from experiments.pipeline.optimise import begin_run
-from experiments.reproduce.options import add_graphs, chosen_graphs, run_units
-from experiments.reproduce.table import UNDEFINED, Table
-from experiments.request import Request
+from experiments.executors.units import Record
+from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
+from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Player, interval_of_seeds, mean_of, units_of
+from experiments.reproduce.table import Table
 from experiments.runs.progress import ProgressDisplay
-from experiments.studies.setting import fingerprint
-from experiments.studies.study import numbers_of
 from taso_ext import RuleSet
 
-NAME = "controllers"
 GRAPHS = ("squeezenet1.1", "resnet18", "resnet50", "inception-v3", "bert-base", "vit-base")
 """The six graphs of the papers."""
+GENERATED = tuple(f"generated-{seed}" for seed in range(100, 112))
+"""Graphs on which nothing was tuned."""
 SEEDS = "0,1,2,3,4"
-SECONDS = {"smoke": 5, "full": 300}
-ON_PAPER = ("costs=roofline:rtx2070", "device=cpu", "evaluate.climb_seconds=0")
-SMALL = (
-    *("environment.max_steps=8", "collect.episodes=40", "evaluate.sampled_episodes=2"),
-    *("world_model.encoder.rounds=1", "world_model.encoder.hidden=8", "world_model.encoder.latent=4"),
-    *("world_model.encoder_training.steps=4", "world_model.mdn_rnn.hidden=16", "world_model.mdn_rnn.mixtures=2"),
-    *("world_model.mdn_rnn_training.steps=4", "ppo.updates=2", "ppo.batch=4", "ppo.horizon=6"),
-    *("ppo_real.updates=1", "ppo_real.batch=2", "ppo_real.horizon=4"),
-)
-"""Changes that make everything that learns small, for a quick look."""
-SCHEDULES: Mapping[str, tuple[str, ...]] = {"smoke": SMALL, "full": ("recollect.rounds=1",)}
-"""Changes of the preset `demo` by scale."""
+SEEDS_OF_GENERATED = "0,1"
 BETTER = 0.05
 """A controller is better than another one if it gains more by this fraction."""
 WORTH = 0.01
 """A graph does not count if the best known gain is below this."""
-
-
-@dataclass(frozen=True)
-class Player:
-    """A row of the table.
-
-    Attributes:
-      controller: its name.
-      settings: as for `--set`.
-      drawn: whether it draws at random; what does not is played with the first seed only.
-    """
-
-    controller: str
-    settings: tuple[str, ...] = ()
-    drawn: bool = True
-
-    @property
-    def learns(self) -> bool:
-        """Whether it learns, from the settings of the row."""
-        return bool(load_config("demo", {"controller": self.controller}, self.settings).learns_in)
 
 
 PLAYERS: Mapping[str, Player] = {
@@ -120,24 +77,27 @@ FORMATS = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this table has."""
-    add_graphs(parser, ", ".join(GRAPHS))
-    parser.add_argument("--seeds", metavar="A,B,…", default=SEEDS, help=f"seeds of the runs ({SEEDS})")
+    add_graphs(parser, f"{', '.join(GRAPHS)}, {GENERATED[0]} to {GENERATED[-1]}")
+    add_seeds(parser, SEEDS, f"; {SEEDS_OF_GENERATED} on generated graphs")
     parser.add_argument("--controllers", metavar="A,B,…", help=f"rows of the table (all: {', '.join(PLAYERS)})")
-    parser.add_argument("--seconds", metavar="N", type=int, help="of each search (smoke: 5, full: 300)")
+    parser.add_argument(
+        "--seconds", metavar="N", type=int, help=f"of each search (smoke: {SECONDS['smoke']}, full: {SECONDS['full']})"
+    )
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Plays each controller on each graph with each seed; finished units are not done again."""
-    names = chosen_graphs(options.graphs or GRAPHS)
-    rows, seeds = chosen_players(options.controllers), sorted(set(numbers_of("--seeds", options.seeds, least=0)))
+    names = chosen_graphs(options.graphs or (*GRAPHS, *GENERATED))
+    players = chosen_players(options.controllers)
     seconds = SECONDS[options.scale] if options.seconds is None else options.seconds
     require_at_least(1, seconds=seconds)
     units = [
-        Unit(f"{name} {row} seed {seed}", partial(played, name, row, options.scale, seconds, seed))
-        for seed in seeds
-        for name in names
-        for row in rows
-        if player_of(row).drawn or seed == seeds[0]
+        unit
+        for graphs, default in (
+            ([name for name in names if name not in GENERATED], SEEDS),
+            ([name for name in names if name in GENERATED], SEEDS_OF_GENERATED),
+        )
+        for unit in units_of(graphs, players, chosen_seeds(options, default), options.scale, seconds)
     ]
     records = run_units(units, options, progress)
     return Table(
@@ -151,8 +111,8 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     )
 
 
-def chosen_players(named: str | None) -> list[str]:
-    """Returns the names of the chosen rows: those that are named, or all.
+def chosen_players(named: str | None) -> dict[str, Player]:
+    """Returns the players of the chosen rows by their names: those that are named, or all.
 
     A name of a controller stands for all its rows, or for a new one with its defaults.
 
@@ -160,62 +120,12 @@ def chosen_players(named: str | None) -> list[str]:
       UnknownControllerError: there is no such controller.
     """
     if named is None:
-        return list(PLAYERS)
-    chosen: list[str] = []
+        return dict(PLAYERS)
+    chosen: dict[str, Player] = {}
     for name in (part.strip() for part in named.split(",")):
-        rows = [row for row, player in PLAYERS.items() if name in (row, player.controller)]
-        chosen += rows or [require_name(name)]
-    return list(dict.fromkeys(chosen))
-
-
-def player_of(row: str) -> Player:
-    """Returns the player of a row; a name that has none stands for that controller with its defaults."""
-    return PLAYERS.get(row, Player(row))
-
-
-def played(name: str, row: str, scale: str, seconds: int, seed: int, progress: ProgressDisplay) -> Record:
-    """Returns the record of one unit; a finished one is not done again."""
-    config = _config(player_of(row), scale, seconds, seed)
-    settings = {"config": in_effect(config), "fingerprint": fingerprint(name)}
-    unit = f"{name}-{row.replace(', ', '-')}-{scale}-{seed}"
-    path = unit_path(NAME, unit, settings).with_suffix("")
-
-    def work() -> Record:
-        return {"settings": settings, **_play(name, row, Request(name, None, config, path, (NAME,)), progress)}
-
-    return once(NAME, unit, settings, work, anywhere=True, agree=same_effect)
-
-
-def _config(player: Player, scale: str, seconds: int, seed: int) -> RunConfig:
-    changes = (*ON_PAPER, *SCHEDULES[scale], *(() if player.learns else (f"search.seconds={seconds}",)))
-    return load_config("demo", {"controller": player.controller, "seed": seed}, [*changes, *player.settings])
-
-
-def _play(name: str, row: str, request: Request, progress: ProgressDisplay) -> Record:
-    loaded = load(name, request.config)
-    run = begin_run(request, loaded, progress)
-    evaluation, training = train_and_evaluate(run, loaded)
-    counts, spent = run.directory.counts(), run.directory.stage_seconds()
-    run.directory.mark_done()
-    plans = training.rounds[-1]["plans"] if training.rounds else {}
-    return {
-        "graph": name,
-        "controller": row,
-        "seed": request.config.seed,
-        "world": request.config.learns_in,
-        "own": 100 * evaluation.controller_best.improvement,
-        "random": _percent(evaluation.random),
-        "learned_from": None if evaluation.collection is None else 100 * evaluation.collection.improvement,
-        "gap": plans.get("gap"),
-        "illegal": None if plans.get("illegal_share") is None else 100 * plans["illegal_share"],
-        **counts.to_json(),
-        "minutes": sum(spent.values()) / 60,
-        "stages": spent,
-    }
-
-
-def _percent(records: Sequence[EpisodeRecord]) -> float | None:
-    return 100 * best_improvement(records) if records else None
+        rows = {row: player for row, player in PLAYERS.items() if name in (row, player.controller)}
+        chosen |= rows or {name: Player(require_name(name))}
+    return chosen
 
 
 def rows_of(records: Sequence[Record]) -> Iterator[Record]:
@@ -234,18 +144,6 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
                 **{key: mean_of(same, key) for key in ("real_steps", "dreamed_steps", "minutes")},
                 "evaluations": mean_of(same, "cost_evaluations"),
             }
-
-
-def interval_of_seeds(own: Sequence[float]) -> tuple[float | str, ...]:
-    """Returns the mean of the seeds and the ends of its interval, which one seed does not have."""
-    found = mean_of_seeds(own)
-    return (found.value, found.low, found.high) if len(own) > 1 else (found.value, UNDEFINED, UNDEFINED)
-
-
-def mean_of(records: Sequence[Record], key: str, factor: float = 1.0) -> float | str:
-    """Returns the mean of a figure over the records that have it, times a factor."""
-    known = [factor * float(record[key]) for record in records if record[key] is not None]
-    return sum(known) / len(known) if known else UNDEFINED
 
 
 def finding(records: Sequence[Record]) -> str:

@@ -15,11 +15,10 @@ from collections.abc import Sequence
 
 from environment.statistics.intervals import mean_of_seeds
 from experiments.executors.units import Record
-from experiments.reproduce.options import add_device, add_graphs, chosen_graphs, run_units
+from experiments.reproduce.options import add_device, add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
 from experiments.reproduce.search.default_runs import RESULT_COLUMNS, DefaultRun, ratio_of
 from experiments.reproduce.table import Table
 from experiments.runs.progress import ProgressDisplay
-from experiments.studies.study import numbers_of
 
 GRAPH, SEEDS = "minilm-l6", "0,1,2,3,4"
 COLUMNS = {
@@ -34,14 +33,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this table has."""
     add_graphs(parser, GRAPH)
     add_device(parser)
-    parser.add_argument("--seeds", metavar="A,B,…", default=SEEDS, help=f"seeds of the runs ({SEEDS})")
+    add_seeds(parser, SEEDS)
     parser.add_argument("--busy", action="store_true", help="keep all cores but one busy meanwhile")
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Optimises each graph with each seed; finished runs are not done again."""
     names = chosen_graphs(options.graphs or [GRAPH])
-    seeds = sorted(set(numbers_of("--seeds", options.seeds, least=0)))
+    seeds = chosen_seeds(options, SEEDS)
     runs = [DefaultRun(name, options.scale, options.device, seed, options.busy) for name in names for seed in seeds]
     rows = run_units([run.unit for run in runs], options, progress, measures=True)
     return Table(

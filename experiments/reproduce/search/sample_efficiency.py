@@ -17,16 +17,23 @@ from dataclasses import dataclass
 
 from experiments.config.run import load_config
 from experiments.executors.units import Record
-from experiments.reproduce.options import add_device, add_graphs, chosen_graphs, run_units
+from experiments.reproduce.options import (
+    add_device,
+    add_graphs,
+    add_seeds,
+    chosen_graphs,
+    chosen_seeds,
+    named,
+    run_units,
+)
 from experiments.reproduce.search.anytime import reached
-from experiments.reproduce.search.controllers import SMALL, interval_of_seeds
 from experiments.reproduce.search.default_runs import DefaultRun, ratio_of
+from experiments.reproduce.search.plays import SMALL, interval_of_seeds
 from experiments.reproduce.table import UNDEFINED, Table
-from experiments.reproduce.world_model.experiment import named
 from experiments.runs.progress import ProgressDisplay
-from experiments.studies.study import numbers_of
 
 GRAPHS = ("minilm-l6", "bert-l2-h128", "nasrnn", "resnet18", "inception-v3")
+SEEDS = "0,1,2,3,4"
 NEAR = 0.95
 """Share of the largest known gain of a graph that a run has to reach."""
 WORTH = 0.01
@@ -34,8 +41,6 @@ WORTH = 0.01
 SECONDS = 300
 _ALONE = "evaluate.climb_seconds=0"
 """No climb goes on from what a controller has found."""
-_SMALL = (*SMALL, "mcts.iterations=1", "mcts.games=2", "mcts.warm_up=2", "mcts.simulations=4")
-"""Changes of what learns at the scale `smoke`."""
 
 
 @dataclass(frozen=True)
@@ -90,14 +95,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this table has."""
     add_graphs(parser, ", ".join(GRAPHS))
     add_device(parser)
-    parser.add_argument("--seeds", metavar="A,B,…", default="0,1,2,3,4", help="seeds of the runs (0,1,2,3,4)")
+    add_seeds(parser, SEEDS)
     parser.add_argument("--rows", metavar="A,B,…", help=f"rows of the table (all: {', '.join(ROWS)})")
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Optimises each graph in each way with each seed; finished runs are not done again."""
     names, rows = chosen_graphs(options.graphs or GRAPHS), list(named(options.rows, ROWS, "row"))
-    seeds = sorted(set(numbers_of("--seeds", options.seeds, least=0)))
+    seeds = chosen_seeds(options, SEEDS)
     runs = [
         (row, run_of(row, name, options.scale, options.device, seed))
         for name in names
@@ -123,7 +128,7 @@ def run_of(row: str, model: str, scale: str, device: str, seed: int) -> DefaultR
     way = ROWS[row]
     changes = way.settings if way.learns else (*way.settings, f"search.seconds={SECONDS}")
     if scale == "smoke":
-        changes = (*way.settings, *_SMALL) if way.learns else way.settings
+        changes = (*way.settings, *SMALL) if way.learns else way.settings
     return DefaultRun(model, scale, device, seed, False, row, way.preset, changes, from_prior=True)
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from experiments.config.flags import DISCRETE
 from experiments.config.run import RunConfig
 from experiments.executors.units import Record
+from experiments.reproduce.options import named
 from experiments.reproduce.table import UNDEFINED
 from experiments.reproduce.world_model.accuracy import TELESCOPING, held_out_notes
 from experiments.reproduce.world_model.experiment import (
@@ -21,7 +22,6 @@ from experiments.reproduce.world_model.experiment import (
     Records,
     WorldModelTable,
     add_variants,
-    named,
 )
 from experiments.reproduce.world_model.rows import POLICY_FIGURES, best_known, raises_alarm
 from experiments.studies.evaluation import GREEDY, RANDOM

@@ -11,10 +11,9 @@ import argparse
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from experiments.config.run import RunConfig
-from experiments.errors import UserError, nearest_match
 from experiments.executors.local import Unit
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, chosen_graphs, run_units
@@ -25,7 +24,6 @@ from experiments.studies import study
 from experiments.studies.setting import Effort, Setting
 from experiments.studies.study import SCALES, Study, seeds_of, training_config
 
-Choice = TypeVar("Choice")
 Part = tuple[Any, ...]
 """A method of `Study` with its arguments, for example ("exploit", 1)."""
 SEARCH: Part = ("search",)
@@ -196,19 +194,3 @@ def add_variants(parser: argparse.ArgumentParser, variants: Conditions) -> None:
     parser.add_argument(
         "--variants", metavar="A,B,…", help=f"names with commas between them (all: {', '.join(variants)})"
     )
-
-
-def named(given: str | None, choices: Mapping[str, Choice], kind: str) -> dict[str, Choice]:
-    """Returns the choices that an option names.
-
-    Args:
-      given: names with commas between them; None: all choices.
-      kind: what a choice is called in an error.
-    Raises:
-      UserError: if a name is not among the choices.
-    """
-    names = list(choices) if given is None else [name.strip() for name in given.split(",")]
-    for name in names:
-        if name not in choices:
-            raise UserError(f"No {kind} is called '{name}'. {nearest_match(name, list(choices))}")
-    return {name: choices[name] for name in names}

@@ -25,9 +25,8 @@ from experiments.config.run import RunConfig
 from experiments.config.tree import parse_overrides, replaced
 from experiments.executors.local import Unit, finished
 from experiments.executors.units import Record, once
-from experiments.reproduce.options import add_graphs, chosen_graphs, run_units
+from experiments.reproduce.options import add_graphs, chosen_graphs, named, run_units
 from experiments.reproduce.table import UNDEFINED, Table
-from experiments.reproduce.world_model.experiment import named
 from experiments.runs.progress import ProgressDisplay
 from experiments.studies import study
 from experiments.studies.evaluation import GREEDY, RANDOM

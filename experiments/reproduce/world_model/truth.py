@@ -23,15 +23,15 @@ from experiments.config.run import RunConfig, load_config
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once
 from experiments.pipeline.learning import Learning, learner, train
-from experiments.reproduce.options import add_graphs, chosen_graphs, run_units
-from experiments.reproduce.search.controllers import GRAPHS, ON_PAPER, SMALL, mean_of
+from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
+from experiments.reproduce.search.controllers import GRAPHS
+from experiments.reproduce.search.plays import ON_PAPER, SMALL, mean_of
 from experiments.reproduce.table import UNDEFINED, Table
-from experiments.reproduce.world_model.experiment import named
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.result import LARGE_GAP, is_far
 from experiments.studies.exploiters import Planning, beam_plan, cross_entropy_plan
 from experiments.studies.setting import Effort, Setting, fingerprint
-from experiments.studies.study import Study, numbers_of
+from experiments.studies.study import Study
 from taso_ext import RuleSet
 
 if TYPE_CHECKING:  # TensorFlow is imported when something is played
@@ -58,6 +58,7 @@ PLANNED_EPISODES = {"smoke": 2, "full": 4}
 PPO, CMAES, MPC, BEAM, CROSS_ENTROPY = "ppo", "cmaes", "mpc", "beam search", "cross-entropy planning"
 FIGURES = ("gap", "illegal_share", "dreamed_percent", "real_percent", "paying_recall")
 
+SEEDS = "0,1"
 COLUMNS = {
     "graph": "cleaned in full",
     "schedule": "how the world model learns",
@@ -78,14 +79,14 @@ FORMATS = dict.fromkeys(("gap", "largest", "illegal", "dreamed", "real", "recall
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this table has."""
     add_graphs(parser, ", ".join(GRAPHS))
-    parser.add_argument("--seeds", metavar="A,B,…", default="0,1", help="seeds of the runs (0,1)")
+    add_seeds(parser, SEEDS)
     parser.add_argument("--schedules", metavar="A,B", help=f"how world models learn (all: {', '.join(SCHEDULES)})")
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Trains and judges each graph by each schedule with each seed; finished units are not done again."""
     names, schedules = chosen_graphs(options.graphs or GRAPHS), named(options.schedules, SCHEDULES, "schedule")
-    seeds = sorted(set(numbers_of("--seeds", options.seeds, least=0)))
+    seeds = chosen_seeds(options, SEEDS)
     units = [
         Unit(f"{name} {schedule} seed {seed}", partial(judged, name, schedule, options.scale, seed))
         for seed in seeds

@@ -63,7 +63,7 @@ def test_learning_wins_only_where_it_gains_more_than_every_search() -> None:
 
 
 def test_rows_are_chosen_by_the_name_of_their_controller() -> None:
-    assert chosen_players(None) == list(PLAYERS)
-    assert chosen_players("ppo, greedy") == ["ppo, dream", "ppo, mixed", "ppo, real", "greedy"]
+    assert chosen_players(None) == PLAYERS
+    assert list(chosen_players("ppo, greedy")) == ["ppo, dream", "ppo, mixed", "ppo, real", "greedy"]
     with pytest.raises(UnknownControllerError, match="Did you mean 'greedy'"):
         chosen_players("gredy")

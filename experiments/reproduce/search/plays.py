@@ -1,0 +1,143 @@
+"""One controller on one graph with one seed, on paper: the unit of work of `controllers` and `ablations`.
+
+A controller is credited with its own episodes alone. Beside it stands random play with as many episodes, and the best
+episode of what it has learned from. Prices are those of the roofline of an RTX 2070, so that a unit has the same result
+on every machine, apart from its minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from controller.records import EpisodeRecord, best_improvement
+from environment.statistics.intervals import mean_of_seeds
+from experiments.config.effect import in_effect, same_effect
+from experiments.config.run import RunConfig, load_config
+from experiments.executors.local import Unit
+from experiments.executors.units import Record, once, unit_path
+from experiments.pipeline.evaluate import train_and_evaluate
+from experiments.pipeline.load import load
+from experiments.pipeline.optimise import begin_run
+from experiments.reproduce.table import UNDEFINED
+from experiments.request import Request
+from experiments.runs.progress import ProgressDisplay
+from experiments.studies.setting import fingerprint
+
+UNITS = "controllers"
+"""The folder of `runs/reproduce` in which the units are kept."""
+SECONDS = {"smoke": 5, "full": 400}
+"""Time of a search, by scale."""
+ON_PAPER = ("costs=roofline:rtx2070", "device=cpu", "evaluate.climb_seconds=0")
+SMALL = (
+    *("environment.max_steps=8", "collect.episodes=40", "evaluate.sampled_episodes=2"),
+    *("world_model.encoder.rounds=1", "world_model.encoder.hidden=8", "world_model.encoder.latent=4"),
+    *("world_model.encoder_training.steps=4", "world_model.mdn_rnn.hidden=16", "world_model.mdn_rnn.mixtures=2"),
+    *("world_model.mdn_rnn_training.steps=4", "ppo.updates=2", "ppo.batch=4", "ppo.horizon=6"),
+    *("ppo_real.updates=1", "ppo_real.batch=2", "ppo_real.horizon=4"),
+    *("mcts.iterations=1", "mcts.games=2", "mcts.warm_up=2", "mcts.simulations=4"),
+)
+"""Changes that make everything that learns small, for a quick look."""
+SCHEDULES: Mapping[str, tuple[str, ...]] = {"smoke": SMALL, "full": ("recollect.rounds=1",)}
+"""Changes of the preset `demo` by scale."""
+
+
+@dataclass(frozen=True)
+class Player:
+    """A row of the table.
+
+    Attributes:
+      controller: its name.
+      settings: as for `--set`.
+      drawn: whether it draws at random; what does not is played with the first seed only.
+    """
+
+    controller: str
+    settings: tuple[str, ...] = ()
+    drawn: bool = True
+
+    @property
+    def learns(self) -> bool:
+        """Whether it learns, from the settings of the row."""
+        return bool(load_config("demo", {"controller": self.controller}, self.settings).learns_in)
+
+
+def units_of(
+    graphs: Sequence[str], players: Mapping[str, Player], seeds: Sequence[int], scale: str, seconds: int | None = None
+) -> list[Unit]:
+    """Returns the units of all players on all graphs; all of one seed come before those of the next.
+
+    Args:
+      players: the players by the names of their rows.
+      seconds: of each search; None: those of the scale.
+    """
+    limit = SECONDS[scale] if seconds is None else seconds
+    return [
+        Unit(f"{graph} {row} seed {seed}", partial(played, graph, row, player, scale, limit, seed))
+        for seed in seeds
+        for graph in graphs
+        for row, player in players.items()
+        if player.drawn or seed == seeds[0]
+    ]
+
+
+def played(
+    name: str, row: str, player: Player, scale: str, seconds: int, seed: int, progress: ProgressDisplay
+) -> Record:
+    """Returns the record of one unit; a finished one is not done again."""
+    config = config_of(player, scale, seconds, seed)
+    settings = {"config": in_effect(config), "fingerprint": fingerprint(name)}
+    unit = f"{name}-{row.replace(',', '').replace(' ', '-')}-{scale}-{seed}"
+    path = unit_path(UNITS, unit, settings).with_suffix("")
+
+    def work() -> Record:
+        return {"settings": settings, **_play(name, row, Request(name, None, config, path, (UNITS,)), progress)}
+
+    return once(UNITS, unit, settings, work, anywhere=True, agree=same_effect)
+
+
+def config_of(player: Player, scale: str, seconds: int, seed: int) -> RunConfig:
+    """Returns the settings of a unit."""
+    changes = (*ON_PAPER, *SCHEDULES[scale], *(() if player.learns else (f"search.seconds={seconds}",)))
+    return load_config("demo", {"controller": player.controller, "seed": seed}, [*changes, *player.settings])
+
+
+def _play(name: str, row: str, request: Request, progress: ProgressDisplay) -> Record:
+    loaded = load(name, request.config)
+    run = begin_run(request, loaded, progress)
+    evaluation, training = train_and_evaluate(run, loaded)
+    counts, spent = run.directory.counts(), run.directory.stage_seconds()
+    run.directory.mark_done()
+    plans = training.rounds[-1]["plans"] if training.rounds else {}
+    return {
+        "graph": name,
+        "controller": row,
+        "seed": request.config.seed,
+        "world": request.config.learns_in,
+        "own": 100 * evaluation.controller_best.improvement,
+        "random": _percent(evaluation.random),
+        "learned_from": None if evaluation.collection is None else 100 * evaluation.collection.improvement,
+        "gap": plans.get("gap"),
+        "illegal": None if plans.get("illegal_share") is None else 100 * plans["illegal_share"],
+        "recall": None if plans.get("offered") is None else 100 * plans["offered"],
+        **counts.to_json(),
+        "minutes": sum(spent.values()) / 60,
+        "stages": spent,
+    }
+
+
+def _percent(records: Sequence[EpisodeRecord]) -> float | None:
+    return 100 * best_improvement(records) if records else None
+
+
+def interval_of_seeds(own: Sequence[float]) -> tuple[float | str, ...]:
+    """Returns the mean of the seeds and the ends of its interval, which one seed does not have."""
+    found = mean_of_seeds(own)
+    return (found.value, found.low, found.high) if len(own) > 1 else (found.value, UNDEFINED, UNDEFINED)
+
+
+def mean_of(records: Sequence[Record], key: str, factor: float = 1.0) -> float | str:
+    """Returns the mean of a figure over the records that have it, times a factor."""
+    known = [factor * float(record[key]) for record in records if record[key] is not None]
+    return sum(known) / len(known) if known else UNDEFINED
