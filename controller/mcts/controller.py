@@ -66,6 +66,7 @@ class MctsController(Controller):
         self._network, self._temperature = network, sampling_temperature
         self._learner = MctsLearner(network, config, seed=seed)
         self._window: list[list[Game]] = []
+        self._stored: dict[str, np.ndarray] | None = None  # what `load` has read of the window, until training goes on
         self._best = -np.inf  # the largest sum of rewards of all games
         self._evaluate: Evaluator | None = None
         self._episode: Episode | None = None
@@ -124,6 +125,7 @@ class MctsController(Controller):
             were saved before are intact.
         """
         seed = self._seed if seed is None else seed
+        self._restore_games()
         simulator, config = self._side.simulator(world), self._config
         evaluate = Evaluator(self._network, simulator.batch, cached=config.cached)
         for iteration in range(self.num_iterations, config.iterations):
@@ -170,6 +172,7 @@ class MctsController(Controller):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes networks, optimiser, counters and the games that are still learned from, atomically, to an npz file of
         exactly this name."""
+        self._restore_games()
         learner = {_OF_LEARNER + name: array for name, array in self._learner.state().items()}
         games = [game for each in self._window for game in each]
         packed = stored(games, self._side.packer) if games else {}
@@ -185,7 +188,7 @@ class MctsController(Controller):
         )
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Restores what `save` wrote.
+        """Restores what `save` wrote. A controller that only plays needs no games; they can be of another graph.
 
         Raises:
           StoredControllerError: the controller was trained for another graph, rule set or configuration, or the file
@@ -193,9 +196,16 @@ class MctsController(Controller):
         """
         state = read(path, FORMAT_VERSION)
         self._learner.restore(_part(state, _OF_LEARNER))
+        self._window, self._stored = [], state
+        self._best, self._evaluate = float(state["best_return"]), None
+
+    def _restore_games(self) -> None:
+        """Restores the games of a file, on the graph that they were played on."""
+        if self._stored is None:
+            return
+        state, self._stored = self._stored, None
         games = iter(restored(_part(state, _GAMES), self._side.packer) if state["iterations"].sum() else [])
         self._window = [[next(games) for _ in range(count)] for count in state["iterations"]]
-        self._best, self._evaluate = float(state["best_return"]), None
 
 
 def _part(state: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

@@ -3,7 +3,8 @@
 On the graph that it was trained on, the controller plays as it is. On another graph, random play shows which rewrites
 there are. The world model adapts to the graph without learning from it (`worldmodel.from_episodes.adapt`), and the
 policy's weights are transferred to the actions of the other graph (`controller.policies.transfer`). A policy with the
-head `pointer` plays on every graph as it is.
+head `pointer` plays on every graph as it is. A world model also adapts to the same graph under other costs, which are
+features of its nodes.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from experiments.pipeline.world_model import BUNDLE
 from experiments.runs.directory import RunDirectory, differences
 from experiments.runs.run import Run, of_round, start_tensorflow
 
-FIXED = ("controller", "world", "costs", "world_model", "dream", "recollect", "options", *OF_CONTROLLERS)
+FIXED = ("controller", "world", "world_model", "dream", "recollect", "options", *OF_CONTROLLERS)
 """Settings with which the controller was trained; it has to play with the same."""
-TAKEN = (*FIXED, "rules", "only", "skip", "opset", "portable", "environment", "collect")
+TAKEN = (*FIXED, "costs", "rules", "only", "skip", "opset", "portable", "environment", "collect")
 """Settings that are taken from RUN unless the command says otherwise."""
 FINGERPRINTS = {
     "rules": "other rules",
@@ -141,7 +142,7 @@ def prepare_trained(run: Run, loaded: Loaded, path: Path) -> Prepared:
     same_graph = trained.fingerprint["graph"] == loaded.fingerprint["graph"]
     start_tensorflow(run)
     if not trained.config.uses_world_model:
-        plays_anywhere = run.config.controller == "ppo" and run.config.policy.head == "pointer"
+        plays_anywhere = run.config.controller in ("ppo", "mcts") and run.config.policy.head == "pointer"
         if not (same_graph or plays_anywhere):
             raise UserError(
                 f"The controller of {path} was trained in the real environment of another graph, and knows no other. "
@@ -157,12 +158,12 @@ def prepare_trained(run: Run, loaded: Loaded, path: Path) -> Prepared:
     world_model = WorldModel.load(trained.checkpoint(BUNDLE), Signature.of(loaded.env))
     controller = learner(run.config, loaded, run.seed(STAGE), world_model)
     controller.load(trained.checkpoint("controller"))
-    if same_graph:
+    if same_graph and trained.config.costs == run.config.costs:
         return Prepared(controller)
     if controller.policy is None:
         raise UserError(
-            f"The controller of {path}, '{controller.name}', was trained on another graph, and only policies are "
-            "transferred to other graphs. Train one on this graph, or name a run of --controller ppo."
+            f"The controller of {path}, '{controller.name}', was trained on another graph or for other costs, and only "
+            "policies are transferred. Train one on this graph, or name a run of --controller ppo."
         )
     from controller.policies.transfer import warm_start
     from worldmodel.from_episodes import adapt

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiments.cli import main
-from tests.integration.test_train import MODEL, SETTINGS
+from tests.integration.test_train import MODEL, OTHER, PLAYING, SETTINGS
 
 SMALL = ["environment.max_steps=4", "mcts.iterations=2", "mcts.warm_up=2", "mcts.games=2", "mcts.simulations=4"]
 MORE = [part for setting in [*SMALL, "mcts.gradient_steps=1", "recollect.episodes=2"] for part in ("--set", setting)]
@@ -29,3 +29,13 @@ def test_it_optimises_in_the_world_that_is_named(world: str, tmp_path: Path, mon
     assert {"return", "best_return", "policy_loss", "value_loss", "simulations", "evaluated"} <= trained[0].keys()
     best = Path("run/checkpoints/best_in_training.json")
     assert best.is_file() == (world == "real")
+
+
+def test_a_pointer_searches_on_another_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The games that it has learned from stay where they were played."""
+    monkeypatch.chdir(tmp_path)
+    trained = ["train", "controller", MODEL, "--controller", "mcts", "--run-dir", "run", "--set", "policy.head=pointer"]
+    assert main([*trained, *SETTINGS, *MORE]) == 0
+    assert main(["optimise", OTHER, "-o", "out.onnx", "--run-dir", "other", "--from", "run", *PLAYING]) == 0
+    stages = json.loads(Path("other/stages.json").read_text())
+    assert "controller" not in stages and stages["evaluate"]["finished"]
