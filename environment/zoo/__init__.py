@@ -26,6 +26,8 @@ SqueezeNet, Inception v3 and DALL·E mini, drawn from the seed in the name (`env
 them, and tables leave them out by default. `generated-N` is another such composition for every seed N; `names` does not
 list them, because there are too many.
 
+A name can be followed by changed sizes: `bert-base:layers=6,sequence=64` (see the configurations of the families).
+
 Every network has a `-tiny` variant of the same structure for tests; all BERTs share one. `build` imports a family's
 module and builds a network only when it is called. A graph's weights depend on its name alone, so a name stands for the
 same bytes everywhere.
@@ -81,7 +83,11 @@ def names() -> list[str]:
 
 def contains(name: str) -> bool:
     """Returns whether `build` accepts a name."""
-    return name in names() or _GENERATED.fullmatch(name) is not None
+    try:
+        _configured(name)
+    except ZooError:
+        return False
+    return True
 
 
 def published_names() -> list[str]:
@@ -91,6 +97,7 @@ def published_names() -> list[str]:
 
 def family_of(name: str) -> str:
     """Returns the family of networks, the module that builds it, of a name that the zoo contains."""
+    name = name.partition(":")[0]
     if _GENERATED.fullmatch(name):
         return "composed"
     return (_FAMILIES | _OTHER_SIZES)[name.removesuffix(TINY)]
@@ -105,13 +112,43 @@ def build(name: str, **changes: Any) -> onnx.ModelProto:
       ZooError: there is no network of this name; the message suggests the nearest one.
       TypeError: its configuration has no such field.
     """
-    if not contains(name):
-        raise ZooError(_unknown(name))
-    family = importlib.import_module(f"environment.zoo.{family_of(name)}")
-    seed = _GENERATED.fullmatch(name)
-    config = family.generated(int(seed[1])) if seed else family.NETWORKS[name]
-    model: onnx.ModelProto = family.build(name, dataclasses.replace(config, **changes))
+    family, config = _configured(name)
+    model: onnx.ModelProto = family.build(name.partition(":")[0], dataclasses.replace(config, **changes))
     return model
+
+
+def _configured(name: str) -> tuple[Any, Any]:
+    """Returns the module that builds a network, and the network's configuration.
+
+    Raises:
+      ZooError: there is no network of this name.
+    """
+    base, _, text = name.partition(":")
+    seed = _GENERATED.fullmatch(base)
+    if base not in names() and not seed:
+        raise ZooError(_unknown(base))
+    family = importlib.import_module(f"environment.zoo.{family_of(base)}")
+    config = family.generated(int(seed[1])) if seed else family.NETWORKS[base]
+    return family, dataclasses.replace(config, **_sizes(name, text, config)) if ":" in name else config
+
+
+def _sizes(name: str, text: str, config: Any) -> dict[str, int]:
+    """Returns the changed sizes that follow a name.
+
+    Raises:
+      ZooError: the text is no list of sizes, or the configuration does not have one of them.
+    """
+    pairs = [part.partition("=") for part in text.split(",")]
+    known = [field.name for field in dataclasses.fields(config) if type(getattr(config, field.name)) is int]
+    wrong = [key for key, _, value in pairs if key not in known or not re.fullmatch("[1-9][0-9]{0,8}", value)]
+    if wrong:
+        raise ZooError(
+            f"no zoo graph is called {name!r}: expected sizes as in {name.partition(':')[0]}:{known[0]}=8, of which "
+            f"there are {', '.join(known)}."
+            if known
+            else f"no zoo graph is called {name!r}: {name.partition(':')[0]} has no sizes to change."
+        )
+    return {key: int(value) for key, _, value in pairs}
 
 
 def _unknown(name: str) -> str:

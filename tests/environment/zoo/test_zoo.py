@@ -239,3 +239,12 @@ def test_a_network_can_be_built_otherwise() -> None:
     assert zoo.build("bert-base-tiny").SerializeToString() == usual.SerializeToString()
     with pytest.raises(TypeError, match="layer"):
         zoo.build("bert-base-tiny", layer=3)
+    assert zoo.build("bert-base-tiny:layers=3").SerializeToString() == deeper.SerializeToString()
+    assert zoo.contains("bert-base-tiny:layers=3,sequence=8") and zoo.family_of("bert-base-tiny:layers=3") == "bert"
+
+
+@pytest.mark.parametrize("sizes", ["layer=3", "layers", "layers=", "layers=x", "layers=0", "layers=3,", ""])
+def test_sizes_that_a_network_does_not_have_are_one_clear_error(sizes: str) -> None:
+    assert not zoo.contains(f"bert-base-tiny:{sizes}")
+    with pytest.raises(zoo.ZooError, match=r"expected sizes as in bert-base-tiny:vocabulary=8, of which .*, layers"):
+        zoo.build(f"bert-base-tiny:{sizes}")
