@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from pathlib import Path
 
 from controller.records import EpisodeRecord, best_improvement
 from environment.statistics.intervals import mean_of_seeds
@@ -17,6 +17,7 @@ from experiments.config.effect import in_effect, same_effect
 from experiments.config.run import RunConfig, load_config
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path
+from experiments.pipeline.controller import prepare_controller
 from experiments.pipeline.evaluate import train_and_evaluate
 from experiments.pipeline.load import load
 from experiments.pipeline.optimise import begin_run
@@ -63,6 +64,71 @@ class Player:
         return bool(load_config("demo", {"controller": self.controller}, self.settings).learns_in)
 
 
+@dataclass(frozen=True)
+class Play:
+    """One player on one graph with one seed: a unit of work, and the run that it makes.
+
+    Attributes:
+      graph: its name in the zoo.
+      row: the name of the player's row.
+      player: the player.
+      scale: `smoke` or `full`.
+      seconds: time of a search.
+      seed: the seed.
+    """
+
+    graph: str
+    row: str
+    player: Player
+    scale: str
+    seconds: int
+    seed: int
+
+    @property
+    def config(self) -> RunConfig:
+        """The settings of the run."""
+        limit = () if self.player.learns else (f"search.seconds={self.seconds}",)
+        changes = (*ON_PAPER, *SCHEDULES[self.scale], *limit, *self.player.settings)
+        return load_config("demo", {"controller": self.player.controller, "seed": self.seed}, changes)
+
+    @property
+    def settings(self) -> Record:
+        """Everything that the result depends on."""
+        return {"config": in_effect(self.config), "fingerprint": fingerprint(self.graph)}
+
+    @property
+    def name(self) -> str:
+        """The name of the unit."""
+        return f"{self.graph}-{slug(self.row)}-{self.scale}-{self.seed}"
+
+    @property
+    def request(self) -> Request:
+        """The request of the run, whose directory lies beside the unit's file."""
+        directory = unit_path(UNITS, self.name, self.settings).with_suffix("")
+        return Request(self.graph, None, self.config, directory, (UNITS,))
+
+    def record(self, progress: ProgressDisplay) -> Record:
+        """Returns the record of the unit; a finished one is not done again."""
+
+        def work() -> Record:
+            return {"settings": self.settings, **play(self.row, self.request, progress)}
+
+        return once(UNITS, self.name, self.settings, work, anywhere=True, agree=same_effect)
+
+    def trained(self, progress: ProgressDisplay) -> Path:
+        """Returns the run directory with the trained controller; trains it if the directory is not on this machine."""
+        request = self.request
+        loaded = load(request.model, request.config)
+        run = begin_run(request, loaded, progress)
+        prepare_controller(run, loaded)
+        return run.directory.path
+
+
+def slug(row: str) -> str:
+    """Returns the name of a row as a part of a file's name."""
+    return row.replace(",", "").replace(" ", "-")
+
+
 def units_of(
     graphs: Sequence[str], players: Mapping[str, Player], seeds: Sequence[int], scale: str, seconds: int | None = None
 ) -> list[Unit]:
@@ -74,7 +140,7 @@ def units_of(
     """
     limit = SECONDS[scale] if seconds is None else seconds
     return [
-        Unit(f"{graph} {row} seed {seed}", partial(played, graph, row, player, scale, limit, seed))
+        Unit(f"{graph} {row} seed {seed}", Play(graph, row, player, scale, limit, seed).record, keeps=True)
         for seed in seeds
         for graph in graphs
         for row, player in players.items()
@@ -82,36 +148,16 @@ def units_of(
     ]
 
 
-def played(
-    name: str, row: str, player: Player, scale: str, seconds: int, seed: int, progress: ProgressDisplay
-) -> Record:
-    """Returns the record of one unit; a finished one is not done again."""
-    config = config_of(player, scale, seconds, seed)
-    settings = {"config": in_effect(config), "fingerprint": fingerprint(name)}
-    unit = f"{name}-{row.replace(',', '').replace(' ', '-')}-{scale}-{seed}"
-    path = unit_path(UNITS, unit, settings).with_suffix("")
-
-    def work() -> Record:
-        return {"settings": settings, **_play(name, row, Request(name, None, config, path, (UNITS,)), progress)}
-
-    return once(UNITS, unit, settings, work, anywhere=True, agree=same_effect)
-
-
-def config_of(player: Player, scale: str, seconds: int, seed: int) -> RunConfig:
-    """Returns the settings of a unit."""
-    changes = (*ON_PAPER, *SCHEDULES[scale], *(() if player.learns else (f"search.seconds={seconds}",)))
-    return load_config("demo", {"controller": player.controller, "seed": seed}, [*changes, *player.settings])
-
-
-def _play(name: str, row: str, request: Request, progress: ProgressDisplay) -> Record:
-    loaded = load(name, request.config)
+def play(row: str, request: Request, progress: ProgressDisplay) -> Record:
+    """Trains what the request asks for, or takes what it names, plays it for real, and returns what came of it."""
+    loaded = load(request.model, request.config)
     run = begin_run(request, loaded, progress)
-    evaluation, training = train_and_evaluate(run, loaded)
+    evaluation, training = train_and_evaluate(run, loaded, request.trained)
     counts, spent = run.directory.counts(), run.directory.stage_seconds()
     run.directory.mark_done()
     plans = training.rounds[-1]["plans"] if training.rounds else {}
     return {
-        "graph": name,
+        "graph": request.model,
         "controller": row,
         "seed": request.config.seed,
         "world": request.config.learns_in,

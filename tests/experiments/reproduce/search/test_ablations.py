@@ -10,7 +10,7 @@ from experiments.errors import UserError
 from experiments.reproduce.options import named
 from experiments.reproduce.search.ablations import CHANGES, Change, finding, rows_of
 from experiments.reproduce.search.controllers import PLAYERS
-from experiments.reproduce.search.plays import config_of
+from experiments.reproduce.search.plays import Play, Player
 
 
 def record(controller: str, own: float, seed: int) -> dict[str, Any]:
@@ -20,7 +20,10 @@ def record(controller: str, own: float, seed: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
 def test_a_change_changes_something_that_has_an_effect(change: Change) -> None:
-    assert config_of(change.player, "full", 1, 0) != config_of(PLAYERS[change.base], "full", 1, 0)
+    def settings(player: Player) -> dict[str, Any]:
+        return Play("squeezenet1.1-tiny", "", player, "full", 1, 0).settings
+
+    assert settings(change.player) != settings(PLAYERS[change.base])
 
 
 def test_a_change_is_compared_seed_by_seed() -> None:
