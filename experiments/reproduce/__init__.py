@@ -6,10 +6,10 @@ each. Most tables run their units of work with an executor (`experiments.executo
 
 Finished units are kept in `runs/reproduce/NAME/units` and are not done again. Some tables share the units of another
 one: `discrepancy-rules` those of `discrepancy`, `ablations` those of `controllers`, and all other tables of world
-models except `mechanisms` and `truth` those of `accuracy`. The units of `accuracy`, `mechanisms`, `controllers` and
-`truth` have the same results on every machine and are also looked for in `experiments/results/NAME/units`.
-`never-slower`, `contributions`, `anytime`, `repeats`, `sample-efficiency` and `baselines` share the runs of `rlflow
-optimise` in `runs/reproduce/defaults/units`.
+models except `mechanisms` and `truth` those of `accuracy`. The units of `accuracy`, `mechanisms`, `controllers`,
+`transfer` and `truth` have the same results on every machine and are also looked for in
+`experiments/results/NAME/units`. `never-slower`, `contributions`, `anytime`, `repeats`, `sample-efficiency` and
+`baselines` share the runs of `rlflow optimise` in `runs/reproduce/defaults/units`.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ TABLES = {
         "search.controllers", "what every controller makes of the same graphs on paper: searches, planners and learners"
     ),
     "ablations": Entry("search.ablations", "what each part of learning brings: runs that differ in one setting each"),
+    "transfer": Entry("search.transfer", "what controllers make of graphs and costs that they were not trained for"),
     "sample-efficiency": Entry(
         "search.sample_efficiency", "timings of whole graphs that controllers need to come near the fastest graph"
     ),

@@ -114,16 +114,16 @@ def run_units(
     return records(LocalExecutor(options.table, options.processes, progress), kept)
 
 
-def named(given: str | None, choices: Mapping[str, Choice], kind: str) -> dict[str, Choice]:
+def named(given: str | None, choices: Mapping[str, Choice], kind: str, separator: str = ",") -> dict[str, Choice]:
     """Returns the choices that an option names.
 
     Args:
-      given: names with commas between them; None: all choices.
+      given: names with separators between them; None: all choices.
       kind: what a choice is called in an error.
     Raises:
       UserError: if a name is not among the choices.
     """
-    names = list(choices) if given is None else [name.strip() for name in given.split(",")]
+    names = list(choices) if given is None else [name.strip() for name in given.split(separator)]
     for name in names:
         if name not in choices:
             raise UserError(f"No {kind} is called '{name}'. {nearest_match(name, list(choices))}")

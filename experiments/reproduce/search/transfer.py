@@ -1,0 +1,207 @@
+"""What controllers make of graphs and costs that they were not trained for, without learning anything more.
+
+rlflow reproduce transfer
+rlflow reproduce transfer resnet18 --controllers "mcts, pointer; ppo, dream" --seeds 0
+
+A controller is trained on one graph, as in `rlflow reproduce controllers`, and plays on others by `rlflow optimise
+--from`: networks of other depths and input shapes, and the same network priced for another device. Beside it stand
+random play with as many episodes and the searches, which see the other graph only. Training takes up to 15 minutes for
+a row and a seed, play up to five.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from experiments.errors import UserError
+from experiments.executors.local import Unit
+from experiments.executors.units import Record, once, unit_path
+from experiments.pipeline.trained import playing_config
+from experiments.reproduce.options import add_seeds, chosen_seeds, named, run_units
+from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Play, Player, interval_of_seeds, mean_of, play
+from experiments.reproduce.table import Table
+from experiments.request import Request
+from experiments.runs.progress import ProgressDisplay
+from experiments.studies.setting import fingerprint
+from taso_ext import RuleSet
+
+NAME = "transfer"
+SEEDS = "0,1,2"
+ITS_COSTS = "roofline:rtx2070"
+ELSEWHERE: Mapping[str, Sequence[tuple[str, str]]] = {
+    "bert-base": [
+        ("bert-base:layers=6", ITS_COSTS),
+        ("bert-base:layers=24", ITS_COSTS),
+        ("bert-base:sequence=64", ITS_COSTS),
+        ("bert-base", "roofline:xeon"),
+    ],
+    "resnet18": [("resnet50", ITS_COSTS), ("resnet18", "roofline:xeon")],
+    "squeezenet1.1-tiny": [("squeezenet1.1-tiny:image_size=48", ITS_COSTS), ("squeezenet1.1-tiny", "roofline:xeon")],
+}
+"""The graphs and costs that are played, by the graph that was trained on; the last one is for a quick look."""
+GRAPHS = ("bert-base", "resnet18")
+LEARNERS: Mapping[str, Player] = {
+    "ppo, dream": Player("ppo", ("world=dream",)),
+    "ppo, pointer": Player("ppo", ("world=real", "policy.head=pointer")),
+    "mcts, pointer": Player("mcts", ("policy.head=pointer",)),
+}
+"""The rows that are trained, by name."""
+SEARCHES: Mapping[str, Player] = {
+    "greedy": Player("greedy", drawn=False),
+    "taso": Player("taso", ("search.budget=50000",), drawn=False),
+    "restarts": Player("restarts", ("search.budget=1000000000",), drawn=False),
+}
+"""The rows of searches; of `restarts`, one seed is enough for comparison."""
+
+COLUMNS = {
+    "trained_on": "the graph that the controller was trained on, priced by " + ITS_COSTS,
+    "graph": "the graph that is played",
+    "costs": "its prices",
+    "controller": "the row; what has no graph that it was trained on is a search",
+    "seeds": "runs",
+    "gain": "improvement of the best of its own episodes, mean of the seeds [%]",
+    "low": "95 % interval of this mean, lower end",
+    "high": "upper end",
+    "share": "of the largest gain of all rows [%]",
+    "random": "random play with as many episodes as its own, mean [%]",
+    "steps": "steps of the exact engine on this graph, mean",
+    "minutes": "on this graph, mean",
+}
+FORMATS = {
+    **dict.fromkeys(("gain", "low", "high", "random"), ".2f"),
+    **dict.fromkeys(("share", "minutes"), ".1f"),
+    "steps": ",.0f",
+}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that only this table has."""
+    known = f"graphs to train on ({', '.join(GRAPHS)}; known: {', '.join(ELSEWHERE)})"
+    parser.add_argument("graphs", nargs="*", metavar="GRAPH", help=known)
+    add_seeds(parser, SEEDS)
+    parser.add_argument("--controllers", metavar="A;B;…", help=f"rows that learn (all: {'; '.join(LEARNERS)})")
+
+
+def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
+    """Plays each trained controller elsewhere; finished units are not done again."""
+    names, seeds = options.graphs or GRAPHS, chosen_seeds(options, SEEDS)
+    for name in names:
+        if name not in ELSEWHERE:
+            raise UserError(f"No other graph is like '{name}'. Choose among {', '.join(ELSEWHERE)}.")
+    learners = chosen_learners(options.controllers)
+    units = [unit for name in names for unit in units_of(name, learners, seeds, options.scale)]
+    records = run_units(units, options, progress)
+    rows = list(rows_of(records))
+    return Table(
+        "What controllers make of graphs and costs that they were not trained for",
+        COLUMNS,
+        FORMATS,
+        rows,
+        options.command_line,
+        f"{SECONDS[options.scale]} s for each search; {len(RuleSet.default())} rules.",
+        finding(rows),
+    )
+
+
+def chosen_learners(given: str | None) -> Mapping[str, Player]:
+    """Returns the rows that are named, or all; the names are separated by semicolons, because they hold commas."""
+    return named(given, LEARNERS, "row", separator=";")
+
+
+@dataclass(frozen=True)
+class Move:
+    """A controller that was trained by one play and plays on another graph or for other costs.
+
+    Attributes:
+      play: the play by which it is trained.
+      graph, costs: where it plays.
+    """
+
+    play: Play
+    graph: str
+    costs: str
+
+    @property
+    def unit(self) -> Unit:
+        """The unit of work. All moves of one training wait for each other, because the first one may have to train."""
+        return Unit(f"{self._name} for {self.costs}", self.record, lane=self.play.name)
+
+    @property
+    def _name(self) -> str:
+        return f"{self.play.name}-on-{self.graph}"
+
+    def record(self, progress: ProgressDisplay) -> Record:
+        """Returns the record of the unit; a finished one is not done again."""
+        place = {"costs": self.costs, "graph": fingerprint(self.graph)}
+        settings = {"trained": self.play.settings, **place}
+
+        def work() -> Record:
+            trained = self.play.trained(progress)
+            changes = (*ON_PAPER, f"costs={self.costs}")
+            config = playing_config(trained, "demo", {"seed": self.play.seed}, changes)
+            directory = unit_path(NAME, self._name, settings).with_suffix("")
+            request = Request(self.graph, None, config, directory, (NAME,), trained)
+            return {
+                "settings": settings,
+                "trained_on": self.play.graph,
+                "costs": self.costs,
+                **play(self.play.row, request, progress),
+            }
+
+        return once(NAME, self._name, settings, work, anywhere=True)
+
+
+def units_of(name: str, learners: Mapping[str, Player], seeds: Sequence[int], scale: str) -> Iterator[Unit]:
+    """Yields the units of a graph that is trained on: the moves, and the searches on the same graphs."""
+    for seed in seeds:
+        for row, player in learners.items():
+            for graph, costs in ELSEWHERE[name]:
+                yield Move(Play(name, row, player, scale, SECONDS[scale], seed), graph, costs).unit
+    for graph, costs in ELSEWHERE[name]:
+        for row, player in SEARCHES.items():
+            yield Unit(f"{graph} {row} for {costs}", partial(searched, name, graph, costs, row, player, scale))
+
+
+def searched(
+    trained_on: str, graph: str, costs: str, row: str, player: Player, scale: str, progress: ProgressDisplay
+) -> Record:
+    """Returns the record of a search, which is a unit of `controllers`."""
+    priced = Player(player.controller, (*player.settings, f"costs={costs}"), drawn=False)
+    record = Play(graph, row, priced, scale, SECONDS[scale], 0).record(progress)
+    return {**record, "trained_on": "", "beside": trained_on, "costs": costs}
+
+
+def rows_of(records: Sequence[Record]) -> Iterator[Record]:
+    """Yields a row for each controller at each place."""
+    keys = [(each["trained_on"] or each["beside"], each["graph"], each["costs"]) for each in records]
+    for key in dict.fromkeys(keys):
+        here = [record for record, other in zip(records, keys, strict=True) if other == key]
+        most = max(float(record["own"]) for record in here)
+        for controller in dict.fromkeys(record["controller"] for record in here):
+            same = [record for record in here if record["controller"] == controller]
+            own = interval_of_seeds([float(record["own"]) for record in same])
+            yield {
+                "trained_on": same[0]["trained_on"],
+                "graph": key[1],
+                "costs": key[2],
+                "controller": controller,
+                "seeds": len(same),
+                **dict(zip(("gain", "low", "high"), own, strict=True)),
+                "share": 100 * float(own[0]) / most if most > 0 else "",
+                "random": mean_of(same, "random"),
+                "steps": mean_of(same, "real_steps"),
+                "minutes": mean_of(same, "minutes"),
+            }
+
+
+def finding(rows: Sequence[Record]) -> str:
+    """Returns what share of the largest gain each row has on average, in a sentence."""
+    shares: dict[str, list[float]] = {}
+    for row in rows:
+        if row["share"] != "":
+            shares.setdefault(row["controller"], []).append(float(row["share"]))
+    said = ", ".join(f"{name} {sum(each) / len(each):.0f} %" for name, each in shares.items())
+    return f"Mean share of the largest gain of all rows: {said}."
