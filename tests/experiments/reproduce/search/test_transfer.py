@@ -54,6 +54,7 @@ def test_shares_are_of_the_largest_gain_at_the_same_place() -> None:
     assert finding(rows) == "Mean share of the largest gain of all rows: learner 75 %, search 100 %."
 
 
+@pytest.mark.full
 def test_a_trained_controller_plays_elsewhere_and_its_training_is_done_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
