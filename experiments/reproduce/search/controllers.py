@@ -5,7 +5,7 @@ rlflow reproduce controllers bert-base generated-100 --controllers greedy,taso,p
 
 The graphs are the six of the papers with five seeds, and twelve that nobody had looked at, `generated-100` to
 `generated-111`, with two. The searches that can use time are given `--seconds` each; those that end earlier have found
-what they can. What draws nothing at random is played once. Learning is given the preset `demo` with one round of
+what they can. What draws nothing at random is played once. Learning is given the preset `demo` with two rounds of
 recollection, and its time counts. A unit takes up to 15 minutes, all of them some 60 hours of one core.
 """
 

@@ -1,4 +1,4 @@
-"""One controller on one graph with one seed, on paper: the unit of work of `controllers` and `ablations`.
+"""One controller on one graph with one seed, on paper: a unit of `controllers`, and the run that others continue.
 
 A controller is credited with its own episodes alone. Beside it stands random play with as many episodes, and the best
 episode of what it has learned from. Prices are those of the roofline of an RTX 2070, so that a unit has the same result
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from controller.records import EpisodeRecord, best_improvement
 from environment.statistics.intervals import mean_of_seeds
@@ -17,13 +16,13 @@ from experiments.config.effect import in_effect, same_effect
 from experiments.config.run import RunConfig, load_config
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path
-from experiments.pipeline.controller import prepare_controller
 from experiments.pipeline.evaluate import train_and_evaluate
-from experiments.pipeline.load import load
+from experiments.pipeline.load import Loaded, load
 from experiments.pipeline.optimise import begin_run
 from experiments.reproduce.table import UNDEFINED
 from experiments.request import Request
 from experiments.runs.progress import ProgressDisplay
+from experiments.runs.run import Run
 from experiments.studies.setting import fingerprint
 
 UNITS = "controllers"
@@ -38,9 +37,12 @@ SMALL = (
     *("world_model.mdn_rnn_training.steps=4", "ppo.updates=2", "ppo.batch=4", "ppo.horizon=6"),
     *("ppo_real.updates=1", "ppo_real.batch=2", "ppo_real.horizon=4"),
     *("mcts.iterations=1", "mcts.games=2", "mcts.warm_up=2", "mcts.simulations=4"),
+    *("recollect.episodes=4", "recollect.steps=10"),
+    *("cmaes.generations=1", "cmaes.population=4", "cmaes.rollouts=1", "cmaes.features=4", "cmaes.keys=4"),
+    *("mpc.plans=8", "mpc.elites=2", "mpc.iterations=1", "mpc.horizon=3", "mpc.replan=3"),
 )
 """Changes that make everything that learns small, for a quick look."""
-SCHEDULES: Mapping[str, tuple[str, ...]] = {"smoke": SMALL, "full": ("recollect.rounds=1",)}
+SCHEDULES: Mapping[str, tuple[str, ...]] = {"smoke": SMALL, "full": ("recollect.rounds=2",)}
 """Changes of the preset `demo` by scale."""
 
 
@@ -115,13 +117,11 @@ class Play:
 
         return once(UNITS, self.name, self.settings, work, anywhere=True, agree=same_effect)
 
-    def trained(self, progress: ProgressDisplay) -> Path:
-        """Returns the run directory with the trained controller; trains it if the directory is not on this machine."""
+    def begun(self, progress: ProgressDisplay) -> tuple[Run, Loaded]:
+        """Returns the run, whose stages that are finished on this machine are not done again, and what it is about."""
         request = self.request
         loaded = load(request.model, request.config)
-        run = begin_run(request, loaded, progress)
-        prepare_controller(run, loaded)
-        return run.directory.path
+        return begin_run(request, loaded, progress), loaded
 
 
 def slug(row: str) -> str:

@@ -19,6 +19,7 @@ from functools import partial
 from experiments.errors import UserError
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path
+from experiments.pipeline.controller import prepare_controller
 from experiments.pipeline.trained import playing_config
 from experiments.reproduce.options import add_seeds, chosen_seeds, named, run_units
 from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Play, Player, interval_of_seeds, mean_of, play
@@ -139,7 +140,9 @@ class Move:
         settings = {"trained": self.play.settings, **place}
 
         def work() -> Record:
-            trained = self.play.trained(progress)
+            run, loaded = self.play.begun(progress)
+            prepare_controller(run, loaded)
+            trained = run.directory.path
             changes = (*ON_PAPER, f"costs={self.costs}")
             config = playing_config(trained, "demo", {"seed": self.play.seed}, changes)
             directory = unit_path(NAME, self._name, settings).with_suffix("")

@@ -3,10 +3,10 @@
 rlflow reproduce truth
 rlflow reproduce truth nasrnn generated-100 --seeds 0,1 --schedules usual
 
-A unit is one graph, seed and schedule. World models learn as in the preset `demo`: by the schedule `usual` with two
-rounds of recollection, by the schedule `starved` from few episodes and without any. In the dream of the last round,
-PPO, `cmaes` and `mpc` play, and a beam search and a cross-entropy planning look for the best plan. All plans are tried
-in reality. A unit of the usual schedule takes about ten minutes, a starved one two.
+A unit is one graph, seed and schedule. By the schedule `usual`, world models and PPO are those of `rlflow reproduce
+controllers`, whose runs are shared; by the schedule `starved`, they learn from few episodes and without recollection.
+In the dream of the last round, PPO, `cmaes` and `mpc` play, and a beam search and a cross-entropy planning look for the
+best plan. All plans are tried in reality. A unit of the usual schedule takes about ten minutes, a starved one two.
 """
 
 from __future__ import annotations
@@ -18,38 +18,32 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from experiments.config.effect import in_effect, same_effect
-from experiments.config.run import RunConfig, load_config
+from experiments.config.effect import same_effect
 from experiments.executors.local import Unit
-from experiments.executors.units import Record, once
+from experiments.executors.units import Record, once, unit_path
 from experiments.pipeline.learning import Learning, learner, train
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
 from experiments.reproduce.search.controllers import GRAPHS
-from experiments.reproduce.search.plays import ON_PAPER, SMALL, mean_of
+from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Play, Player, mean_of
 from experiments.reproduce.table import UNDEFINED, Table
+from experiments.runs.directory import RunDirectory
+from experiments.runs.manifest import make_manifest
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.result import LARGE_GAP, is_far
+from experiments.runs.run import Run
 from experiments.studies.exploiters import Planning, beam_plan, cross_entropy_plan
-from experiments.studies.setting import Effort, Setting, fingerprint
-from experiments.studies.study import Study
 from taso_ext import RuleSet
 
 if TYPE_CHECKING:  # TensorFlow is imported when something is played
     from worldmodel.accuracy.exploit import ComparedPlan
 
 NAME = "truth"
-SCHEDULES: Mapping[str, tuple[str, ...]] = {
-    "usual": ("recollect.rounds=2",),
-    "starved": ("collect.episodes=12", "recollect.rounds=0"),
+ROW = "ppo, dream"
+SCHEDULES: Mapping[str, tuple[str, Player]] = {
+    "usual": (ROW, Player("ppo", ("world=dream", "recollect.rounds=2"))),
+    "starved": (f"{ROW}, starved", Player("ppo", ("world=dream", "collect.episodes=12", "recollect.rounds=0"))),
 }
-"""Changes of the preset `demo`."""
-_SMALL = (
-    *SMALL,
-    *("recollect.episodes=4", "recollect.steps=10"),
-    *("cmaes.generations=1", "cmaes.population=4", "cmaes.rollouts=1", "cmaes.features=4", "cmaes.keys=4"),
-    *("mpc.plans=8", "mpc.elites=2", "mpc.iterations=1", "mpc.horizon=3", "mpc.replan=3"),
-)
-"""Changes at the scale `smoke`."""
+"""The rows of `controllers`, of which `usual` is one, and how they learn."""
 PLANNING = {"smoke": Planning(width=4, population=8, elites=4, iterations=2), "full": Planning()}
 EPISODES = {"smoke": 2, "full": 40}
 """Dreams of a policy. By half of them the alarm sounds, and the other half are judged."""
@@ -107,41 +101,45 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
 
 def judged(name: str, schedule: str, scale: str, seed: int, progress: ProgressDisplay) -> Record:
     """Returns the record of one unit; a finished one is not done again."""
-    config = config_of(schedule, scale, seed)
+    play = play_of(name, schedule, scale, seed)
     settings = {
-        "config": in_effect(config),
+        **play.settings,
         "planning": dataclasses.asdict(PLANNING[scale]),
         "episodes": [EPISODES[scale], PLANNED_EPISODES[scale]],
-        "fingerprint": fingerprint(name),
     }
+    unit = f"{name}-{schedule}-{scale}-{seed}"
 
     def work() -> Record:
-        learning = Study(Setting(name, config), seed, Effort(), progress).learning
-        players = judge(learning, scale)
+        learning = Learning(*play.begun(progress))
+        directory = unit_path(NAME, unit, settings).with_suffix("")
+        others = RunDirectory.open(directory, settings, make_manifest((), name, seed))
+        players = judge(learning, Run(play.config, others, progress), scale)
         return {"settings": settings, "graph": name, "schedule": schedule, "seed": seed, "players": players}
 
-    return once(NAME, f"{name}-{schedule}-{scale}-{seed}", settings, work, anywhere=True, agree=same_effect)
+    return once(NAME, unit, settings, work, anywhere=True, agree=same_effect)
 
 
-def config_of(schedule: str, scale: str, seed: int) -> RunConfig:
-    """Returns the settings of a unit."""
-    changes = (*ON_PAPER, *(_SMALL if scale == "smoke" else ()), *SCHEDULES[schedule])
-    return load_config("demo", {"controller": PPO, "seed": seed}, changes)
+def play_of(name: str, schedule: str, scale: str, seed: int) -> Play:
+    """Returns the play whose world models and policy a unit judges."""
+    return Play(name, *SCHEDULES[schedule], scale, SECONDS[scale], seed)
 
 
-def judge(learning: Learning, scale: str) -> dict[str, Record]:
+def judge(learning: Learning, others: Run, scale: str) -> dict[str, Record]:
     """Returns the figures of every player in the dream of the last round.
+
+    Args:
+      others: the run that keeps the players that are trained only to be judged.
 
     These are `FIGURES`, and under "checked" the gap of other plans, by which a run's alarm sounds; None if the player
     has one plan only.
     """
     number = learning.run.config.recollect.rounds
     played = {
-        PPO: _played(learning, number, PPO, EPISODES[scale]),
+        PPO: _played(learning, others, number, PPO, EPISODES[scale]),
         BEAM: [beam_plan(learning, number, PLANNING[scale])],
         CROSS_ENTROPY: [cross_entropy_plan(learning, number, PLANNING[scale])],
-        CMAES: _played(learning, number, CMAES, EPISODES[scale]),
-        MPC: _played(learning, number, MPC, PLANNED_EPISODES[scale]),
+        CMAES: _played(learning, others, number, CMAES, EPISODES[scale]),
+        MPC: _played(learning, others, number, MPC, PLANNED_EPISODES[scale]),
     }
     from worldmodel.accuracy.exploit import compare
 
@@ -154,7 +152,7 @@ def judge(learning: Learning, scale: str) -> dict[str, Record]:
     return found
 
 
-def _played(learning: Learning, number: int, name: str, episodes: int) -> Sequence[ComparedPlan]:
+def _played(learning: Learning, others: Run, number: int, name: str, episodes: int) -> Sequence[ComparedPlan]:
     """Returns dreams of a controller, tried in reality. All but that of the rounds are trained in the last dream."""
     from worldmodel.accuracy.exploit import dreamed_then_replayed
     from worldmodel.dream.dream_env import DreamEnv
@@ -170,7 +168,7 @@ def _played(learning: Learning, number: int, name: str, episodes: int) -> Sequen
         def dream() -> DreamEnv:
             return DreamEnv.of_episodes(model, training, config.dream, seed=seed)
 
-        train(run, controller, dream, number=number, base_stage=name, checkpoint=name)
+        train(others, controller, dream, number=number, base_stage=name, checkpoint=name)
     return dreamed_then_replayed(
         model,
         learning.root_dream(model),

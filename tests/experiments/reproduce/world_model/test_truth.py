@@ -36,7 +36,7 @@ def figures(gap: float, checked: float | None, recall: float | None = 0.5) -> Re
 def test_players_have_rows_and_the_alarm_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     judged: list[tuple[str, int, int]] = []
 
-    def judge(learning: Any, scale: str) -> dict[str, Record]:
+    def judge(learning: Any, others: Any, scale: str) -> dict[str, Record]:
         config = learning.run.config
         judged.append((learning.loaded.name, config.seed, config.recollect.rounds))
         far = not config.recollect.rounds
@@ -68,8 +68,8 @@ def test_the_alarm_sounds_by_other_plans_than_those_that_are_judged(monkeypatch:
     monkeypatch.setattr(truth, "_played", lambda *_: [plan(5.0), plan(5.0), plan(1.0), plan(2.0)])
     monkeypatch.setattr(truth, "beam_plan", lambda *_: plan(4.0))
     monkeypatch.setattr(truth, "cross_entropy_plan", lambda *_: plan(-4.0))
-    learning: Any = SimpleNamespace(run=SimpleNamespace(config=truth.config_of("starved", "smoke", 0)))
-    found = truth.judge(learning, "smoke")
+    learning: Any = SimpleNamespace(run=SimpleNamespace(config=truth.play_of(GRAPH, "starved", "smoke", 0).config))
+    found = truth.judge(learning, learning.run, "smoke")
     assert (found["ppo"]["gap"], found["ppo"]["checked"]) == (1.5, 5.0)
     for name in (truth.BEAM, truth.CROSS_ENTROPY):
         assert (found[name]["gap"], found[name]["checked"]) == (4.0, None)
