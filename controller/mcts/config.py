@@ -62,9 +62,13 @@ class MctsConfig:
         """The number of games of all iterations."""
         return sum(self.at(iteration).games for iteration in range(self.iterations))
 
+    def warms_up(self, iteration: int) -> bool:
+        """Whether an iteration is the warm-up."""
+        return iteration == 0 and self.warm_up > 0
+
     def at(self, iteration: int) -> MctsConfig:
         """Returns the settings of an iteration; in the warm-up, the search only follows prior and noise."""
-        if iteration or not self.warm_up:
+        if not self.warms_up(iteration):
             return self
         return dataclasses.replace(self, games=self.warm_up, simulations=1, considered=1, c_scale=0.0)
 

@@ -67,7 +67,7 @@ class MctsController(Controller):
         self._learner = MctsLearner(network, config, seed=seed)
         self._window: list[list[Game]] = []
         self._stored: dict[str, np.ndarray] | None = None  # what `load` has read of the window, until training goes on
-        self._best = -np.inf  # the largest sum of rewards of all games
+        self._best = -np.inf  # the largest sum of rewards of all games but those of the warm-up, which are random play
         self._evaluate: Evaluator | None = None
         self._episode: Episode | None = None
         self._noise = np.random.default_rng(0)
@@ -140,7 +140,7 @@ class MctsController(Controller):
             metrics |= _game_metrics(games) | work
             require_finite(metrics, iteration + 1, "the games of mcts's iteration {}".format)
             self._window, self._evaluate = window, None
-            if metrics["best_return"] > self._best:
+            if metrics["best_return"] > self._best and not config.warms_up(iteration):
                 self._best = metrics["best_return"]
                 self._side.keep_best(world, best_of(games), game_seed)
             if on_progress is not None:

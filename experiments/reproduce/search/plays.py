@@ -1,8 +1,9 @@
 """One controller on one graph with one seed, on paper: a unit of `controllers`, and the run that others continue.
 
-A controller is credited with its own episodes alone. Beside it stands random play with as many episodes, and the best
-episode of what it has learned from. Prices are those of the roofline of an RTX 2070, so that a unit has the same result
-on every machine, apart from its minutes.
+A controller is credited with its own episodes alone: with those of its evaluation and, if it learns in the real
+environment, with those of its training. Beside it stands random play with as many episodes as in its evaluation, and
+the best episode of the random collection that it has learned from. Prices are those of the roofline of an RTX 2070, so
+that a unit has the same result on every machine, apart from its minutes.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from experiments.studies.setting import fingerprint
 
 UNITS = "controllers"
 """The folder of `runs/reproduce` in which the units are kept."""
+TRAINED_ON = "training"
+"""The kind of the best real episode of a training in the real environment."""
 SECONDS = {"smoke": 5, "full": 400}
 """Time of a search, by scale."""
 ON_PAPER = ("costs=roofline:rtx2070", "device=cpu", "evaluate.climb_seconds=0")
@@ -156,14 +159,17 @@ def play(row: str, request: Request, progress: ProgressDisplay) -> Record:
     counts, spent = run.directory.counts(), run.directory.stage_seconds()
     run.directory.mark_done()
     plans = training.rounds[-1]["plans"] if training.rounds else {}
+    own, learned_from = evaluation.controller_best.improvement, evaluation.collection
+    if learned_from is not None and learned_from.kind == TRAINED_ON:
+        own, learned_from = max(own, learned_from.improvement), None
     return {
         "graph": request.model,
         "controller": row,
         "seed": request.config.seed,
         "world": request.config.learns_in,
-        "own": 100 * evaluation.controller_best.improvement,
+        "own": 100 * own,
         "random": _percent(evaluation.random),
-        "learned_from": None if evaluation.collection is None else 100 * evaluation.collection.improvement,
+        "learned_from": None if learned_from is None else 100 * learned_from.improvement,
         "gap": plans.get("gap"),
         "illegal": None if plans.get("illegal_share") is None else 100 * plans["illegal_share"],
         "recall": None if plans.get("offered") is None else 100 * plans["offered"],
