@@ -32,6 +32,7 @@ examples:
   rlflow optimise bert-base -o bert.opt.onnx --from runs/RUN
   rlflow check bert-base bert.opt.onnx
   rlflow validate runs/RUN
+  rlflow sweep bert-base --over dream.temperature=0,1,2 --over seed=0..4
   rlflow zoo
 """
 
@@ -72,6 +73,8 @@ def build_parser() -> argparse.ArgumentParser:
     _add_validate(commands)
     _add_explain(commands)
     _add_reproduce(commands)
+    sweep = commands.add_parser("sweep", help="run every combination of some settings, and show what they do")
+    sweep.add_late = _add_sweep_options
     for group, about in {
         "rules": "generate, verify and show rewrite rules",
         "costs": "record, show, export and import measured prices of operators",
@@ -88,6 +91,12 @@ def _add_subcommands(parser: _Parser) -> None:
     group = parser.prog.split()[-1]
     subcommands = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", required=True, parser_class=_Parser)
     import_module(f"experiments.{group}.command").add_subcommands(subcommands)
+
+
+def _add_sweep_options(parser: _Parser) -> None:
+    from experiments.sweeps.command import add_options
+
+    add_options(parser)
 
 
 def _add_table_options(parser: _Parser) -> None:
@@ -433,6 +442,12 @@ def _with_subcommands(options: argparse.Namespace) -> int:
     return status
 
 
+def _sweep(options: argparse.Namespace) -> int:
+    from experiments.sweeps.command import run
+
+    return run(options)
+
+
 def _zoo(options: argparse.Namespace) -> int:
     from environment import zoo
     from experiments.errors import UserError
@@ -460,6 +475,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "validate": _validate,
     "explain": _explain,
     "reproduce": _reproduce,
+    "sweep": _sweep,
     "rules": _with_subcommands,
     "costs": _with_subcommands,
     "zoo": _zoo,

@@ -71,15 +71,20 @@ def is_clocked(controller: str) -> bool:
     return bool(getattr(factory(controller), "clocked", False))
 
 
-def prepare_controller(run: Run, loaded: Loaded) -> Prepared:
+def prepare_controller(run: Run, loaded: Loaded, first: Run | None = None) -> Prepared:
     """Returns the controller that the settings name, ready to play; trains first whatever it needs.
 
     If the start graph allows no rewrite, nothing can be learned or found, and the controller does nothing.
+
+    Args:
+      first: see `Learning`.
     """
     if not loaded.num_candidates:
         return Prepared(new_controller(dataclasses.replace(run.config, controller="random"), loaded, 0.0))
     if run.config.learns_in:
-        return _learned_in_the_dream(run, loaded) if run.config.uses_world_model else _learned_for_real(run, loaded)
+        return (
+            _learned_in_the_dream(run, loaded, first) if run.config.uses_world_model else _learned_for_real(run, loaded)
+        )
     if run.config.controller in foreign_names():
         return _foreign(run, loaded)
     controller = new_controller(run.config, loaded, run.config.search.seconds)
@@ -211,9 +216,9 @@ def new_controller(config: RunConfig, loaded: Loaded, seconds: float, **of_climb
     return make(config.controller, **settings.get(config.controller, {}))
 
 
-def _learned_in_the_dream(run: Run, loaded: Loaded) -> Prepared:
+def _learned_in_the_dream(run: Run, loaded: Loaded, first: Run | None) -> Prepared:
     """Trains all rounds and returns the controller of the last one."""
-    learning, last = Learning(run, loaded), run.config.recollect.rounds
+    learning, last = Learning(run, loaded, first), run.config.recollect.rounds
     rows = [learning.round_row(number) for number in range(last + 1)]
     facts = TrainingFacts(len(learning.collected()), learning.accuracy(last), rounds=rows)
     return Prepared(learning.controller(last), learning.best_episode(), facts)

@@ -18,13 +18,16 @@ STAGE = "evaluate"
 EVALUATION, TRAINING = "checkpoints/evaluation.json", "checkpoints/training.json"
 
 
-def train_and_evaluate(run: Run, loaded: Loaded, trained: Path | None = None) -> tuple[Evaluation, TrainingFacts]:
+def train_and_evaluate(
+    run: Run, loaded: Loaded, trained: Path | None = None, first: Run | None = None
+) -> tuple[Evaluation, TrainingFacts]:
     """Trains the controller and plays it in the real environment.
 
     A resumed run in which both are finished loads neither the world model nor the controller.
 
     Args:
       trained: run directory of the controller that plays; None if a controller is trained.
+      first: see `experiments.pipeline.learning.Learning`.
     Returns:
       The episodes of parts (a) to (d) of the report, and its facts of the training.
     """
@@ -32,7 +35,7 @@ def train_and_evaluate(run: Run, loaded: Loaded, trained: Path | None = None) ->
         if trained is not None and loaded.num_candidates:
             prepared = prepare_trained(run, loaded, trained)
         else:
-            prepared = prepare_controller(run, loaded)
+            prepared = prepare_controller(run, loaded, first)
         run.directory.write_json(TRAINING, dataclasses.asdict(prepared.facts))
         _evaluate(run, loaded.env, prepared)
     facts = run.directory.stored(TRAINING, lambda fields: TrainingFacts(**fields))

@@ -203,8 +203,11 @@ def plot_bands(
     panels: Mapping[str, Mapping[str, Band]],
     wanted: Mapping[str, Mapping[str, float]],
     x_label: str,
+    *,
+    logarithmic: bool = True,
+    ticks: Mapping[float, str] | None = None,
 ) -> None:
-    """Draws lines with intervals over a logarithmic x axis, one panel for each quantity.
+    """Draws lines with intervals, one panel for each quantity.
 
     Args:
       path: the PNG or SVG to write.
@@ -212,6 +215,8 @@ def plot_bands(
       wanted: quantity -> label -> required value. It is drawn dashed in the colour of its line, or in grey if several
         labels have the same value.
       x_label: the label of the x axis of all panels.
+      logarithmic: whether the x axis is logarithmic.
+      ticks: names of places of the x axis; None: numbers.
     """
     figure, grid = _grid(len(panels), 3, (4.4, 3.2))
     colours = _colour_of_each(panels)
@@ -223,14 +228,18 @@ def plot_bands(
         for label, value in asked.items():
             shared = list(asked.values()).count(value) > 1
             axes.axhline(value, color=GREY if shared else colours[label], linewidth=1, linestyle="--")
-        axes.set_xscale("log")
+        if logarithmic:
+            axes.set_xscale("log")
+        if ticks is not None:
+            axes.set_xticks(list(ticks), list(ticks.values()))
         if axes is not grid[0]:
             axes.sharex(grid[0])
         finish(axes, name, x_label, "")
         _show_lines(axes, lines, asked.values())
     figure.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)
     handles = [Line2D([], [], color=colour, marker="o", markersize=4, label=label) for label, colour in colours.items()]
-    handles.append(Line2D([], [], color=GREY, linestyle="--", label="asked"))
+    if any(wanted.values()):
+        handles.append(Line2D([], [], color=GREY, linestyle="--", label="asked"))
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
     save(figure, path)
 

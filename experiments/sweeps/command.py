@@ -1,0 +1,132 @@
+"""`rlflow sweep MODEL --over KEY=VALUES …` runs a sweep; `rlflow sweep show DIR` shows what its points say."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.errors import UserError, require_at_least
+from experiments.executors.local import LocalExecutor
+from experiments.executors.units import Record
+from experiments.reproduce.table import require_writable_folder
+from experiments.runs.progress import ProgressDisplay, make_progress
+from experiments.sweeps.over import Axis
+from experiments.sweeps.point import FIGURES, Point
+from experiments.sweeps.show import USUAL, shown
+from experiments.sweeps.sweep import Failure, Sweep, read_records, read_sweep
+
+SHOW = "show"
+FAILED = 1
+LIVE = ("real", "dream", "best", "minutes")
+"""The figures of a finished point that are printed at once."""
+EXAMPLES = """\
+examples:
+  rlflow sweep bert-base --over dream.temperature=0,0.5,1,1.5 --over seed=0..4 --base demo
+  rlflow sweep squeezenet1.1 --over ppo.learning_rate=loguniform(1e-4,1e-2) --draws 10 --processes 2
+  rlflow sweep show runs/sweeps/bert-base-demo-0a1b2c3d --figures real,gap
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `rlflow sweep`."""
+    parser.epilog, parser.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "target", nargs="+", metavar="MODEL", help="path of an ONNX file, or a zoo name; or: show DIR, a sweep's folder"
+    )
+    running = parser.add_argument_group("to run a sweep")
+    running.add_argument(
+        "--over",
+        metavar="KEY=VALUES",
+        action="append",
+        default=[],
+        help="an axis: a list (0,0.5,1), a range (0..4, 0..3:0.5), or a random draw (uniform(0,3), "
+        "loguniform(1e-4,1e-2)) of any setting (repeatable; all axes are combined)",
+    )
+    running.add_argument("--base", metavar="PRESET", default="demo", help="preset of all other settings (demo)")
+    running.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], help="override a setting of the preset (repeatable)"
+    )
+    running.add_argument("--draws", metavar="N", type=int, default=10, help="number of random draws (10)")
+    running.add_argument("--draw-seed", metavar="N", type=int, default=0, help="seed of the random draws (0)")
+    running.add_argument("-o", "--output", metavar="DIR", type=Path, help="folder of the sweep (below runs/sweeps)")
+    running.add_argument("--processes", metavar="N", type=int, default=1, help="points that run at a time (1)")
+    showing = parser.add_argument_group("to show one")
+    showing.add_argument("--x", metavar="KEY", help="the axis to plot along (the one with the most values)")
+    showing.add_argument(
+        "--figures", metavar="A,B,…", help=f"figures to show ({','.join(USUAL)}; known: {', '.join(FIGURES)})"
+    )
+    showing.add_argument("--reference", metavar="VALUE", type=float, help="value of KEY to compare the others with")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Carries out `rlflow sweep`.
+
+    Returns:
+      0, or 1 if a point has failed.
+    Raises:
+      UserError: the command cannot work; raised before any work is done.
+    """
+    if options.target[0] == SHOW:
+        if len(options.target) != 2:
+            raise UserError("rlflow sweep show expects one folder of a sweep.")
+        _show(Path(options.target[1]), options)
+        return 0
+    if len(options.target) != 1:
+        raise UserError(f"rlflow sweep expects one model, but {len(options.target)} came: {', '.join(options.target)}.")
+    if not options.over:
+        raise UserError("Nothing varies: name at least one axis, for example --over dream.temperature=0,0.5,1.")
+    require_at_least(1, draws=options.draws, processes=options.processes)
+    require_at_least(0, **{"draw-seed": options.draw_seed})
+    axes = [Axis.parsed(text) for text in options.over]
+    sweep = Sweep.of(
+        options.target[0],
+        options.base,
+        options.set,
+        axes,
+        draws=options.draws,
+        seed=options.draw_seed,
+        folder=options.output,
+    )
+    failures = _run(sweep, options, make_progress())
+    _show(sweep.folder, options)
+    for failure in failures:
+        print(f"\nFailed: {failure.point}: {failure.error}")
+    if failures:
+        print(f"{len(failures)} of {len(sweep.points)} points have failed. The same command tries them again.")
+    return FAILED if failures else 0
+
+
+def _run(sweep: Sweep, options: argparse.Namespace, progress: ProgressDisplay) -> Sequence[Failure]:
+    progress.note(f"Sweep of {len(sweep.points)} points in {sweep.folder}")
+    progress.note(_line(["point", *LIVE]))
+
+    def live(point: Point, record: Record) -> None:
+        progress.note(_line([point.name, *(_cell(record["figures"].get(name)) for name in LIVE)]))
+
+    executor = LocalExecutor("sweep", options.processes, progress)
+    return sweep.run(executor, live, options.over)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"{cells[0]:<40}" + "".join(f"{cell:>12}" for cell in cells[1:])
+
+
+def _cell(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _show(folder: Path, options: argparse.Namespace) -> None:
+    """Writes the table, the figure and the sentences into the folder, and prints them."""
+    read_sweep(folder)
+    require_writable_folder(folder, force=True)
+    figures = [name.strip() for name in options.figures.split(",")] if options.figures else []
+    records = list(read_records(folder))
+    if not records and options.target[0] != SHOW:  # every point has failed, which is said
+        return
+    command = shlex.join(["rlflow", *options.arguments])
+    table = shown(folder, records, command, x=options.x, figures=figures, reference=options.reference)
+    table.write(folder)
+    print(table.markdown(), end="")
+    print(f"\n{table.finding}\n\n{folder / 'figure.png'}")

@@ -1,0 +1,209 @@
+"""A sweep: a folder that holds its base settings and the figures of its finished points.
+
+FOLDER/
+  sweep.json   the model, the base settings, and the axes of all commands so far
+  points/      the figures of finished points, one file each
+  models/      run directories of the world models that points share
+  runs/        run directories of the points
+  table.csv    what `rlflow sweep show` writes: table.md, words.md and figures too
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from experiments.config.run import RunConfig, load_config
+from experiments.config.tree import as_mapping, replaced
+from experiments.errors import UserError
+from experiments.executors.local import Executor, Unit
+from experiments.executors.units import Record
+from experiments.pipeline.load import find_model
+from experiments.request import resolved
+from experiments.runs.directory import differences, digest
+from experiments.runs.progress import ProgressDisplay
+from experiments.sweeps.over import Axis, points
+from experiments.sweeps.point import Point
+from taso_ext import RuleSet
+from taso_ext.files import write_text
+
+FILE = "sweep.json"
+FOLDER = Path("runs/sweeps")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A point whose run has failed.
+
+    Attributes:
+      point: its name.
+      error: the error.
+    """
+
+    point: str
+    error: Exception
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Points around one base.
+
+    Attributes:
+      model: path of an ONNX file, or zoo name.
+      base: the settings, without those of the axes.
+      folder: where everything is kept.
+      points: the points, in the order of the axes.
+    """
+
+    model: str
+    base: RunConfig
+    folder: Path
+    points: Sequence[Point]
+
+    @classmethod
+    def of(
+        cls,
+        model: str,
+        preset: str,
+        assignments: Sequence[str],
+        axes: Sequence[Axis],
+        *,
+        draws: int = 1,
+        seed: int = 0,
+        folder: Path | None = None,
+    ) -> Sweep:
+        """Returns the sweep of a command. Nothing is written.
+
+        Args:
+          preset, assignments: the base settings, as for `--preset` and `--set`.
+          axes: the axes.
+          draws, seed: see `over.points`.
+          folder: None: one below `FOLDER`, named after the model and the base settings.
+        Raises:
+          UserError: the model, a setting or a value is not known, or the folder holds a sweep of another base.
+        """
+        name = find_model(model).name
+        base = load_config(preset, {}, assignments)
+        spanned = points(axes, draws=draws, seed=seed)
+        folder = folder or FOLDER / f"{name}-{preset}-{digest(_identity(model, base), digits=8)}"
+        configs = [resolved(_with(base, values)) for values in spanned]
+        found = [Point(model, values, config, folder) for values, config in zip(spanned, configs, strict=True)]
+        sweep = cls(model, base, folder, found)
+        sweep._require_same_base()
+        return sweep
+
+    def _require_same_base(self) -> None:
+        stored = read_sweep(self.folder) if (self.folder / FILE).is_file() else None
+        if stored is None:
+            if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+                raise UserError(f"{self.folder} exists and holds no sweep. Name another folder with -o.")
+            return
+        wanted = json.loads(json.dumps(_identity(self.model, self.base)))
+        for difference in differences({key: stored[key] for key in wanted}, wanted, ""):
+            raise UserError(
+                f"{self.folder} holds a sweep of another base: {difference.removeprefix('.')}. Name another folder "
+                "with -o, or leave -o out."
+            )
+
+    def run(self, executor: Executor, on_record: Callable[[Point, Record], None], axes: Sequence[str]) -> list[Failure]:
+        """Does the points that are not finished; a failed one does not stop the others.
+
+        Args:
+          executor: runs the points.
+          on_record: called with each point and its record when it is finished, first with those of earlier commands.
+          axes: the arguments of `--over`, which are noted in the folder.
+        Returns:
+          The failures.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        known = read_sweep(self.folder)["over"] if (self.folder / FILE).is_file() else []
+        noted = {**_identity(self.model, self.base), "over": list(dict.fromkeys([*known, *axes]))}
+        write_text(self.folder / FILE, json.dumps(noted, indent=1))
+        units = {}
+        for point in self.points:
+            if (record := read_record(point.file)) is not None:
+                on_record(point, record)
+                continue
+            unit = Unit(point.name, partial(kept, point), lane=point.lane)
+            units[id(unit)] = point
+            executor.submit(unit)
+        failures = []
+        for result in executor.results() if units else ():
+            point = units[id(result.unit)]
+            if result.record is not None:
+                on_record(point, result.record)
+            elif result.error is not None:
+                failures.append(Failure(point.name, result.error))
+        return failures
+
+
+def kept(point: Point, progress: ProgressDisplay) -> Record:
+    """Does a point and keeps its record in its file."""
+    record = point.record(progress)
+    write_text(point.file, json.dumps(record, indent=1))
+    return record
+
+
+def _with(base: RunConfig, values: Mapping[str, Any]) -> RunConfig:
+    """Returns the settings with the values of a point."""
+    tree: dict[str, Any] = {}
+    for key, value in values.items():
+        *sections, name = key.split(".")
+        place = tree
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[name] = value
+    return replaced(base, tree, "--over")
+
+
+def _identity(model: str, base: RunConfig) -> dict[str, Any]:
+    """Returns what all points of a folder have in common."""
+    return {"model": model, "rules": RuleSet.default().fingerprint, "base": as_mapping(base)}
+
+
+def read_sweep(folder: Path) -> dict[str, Any]:
+    """Returns the contents of a sweep's file.
+
+    Raises:
+      UserError: the folder holds no sweep, or the file is damaged.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        raise UserError(f"{folder} holds no sweep: {FILE} is missing. `rlflow sweep MODEL --over …` makes one.")
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        return {key: stored[key] for key in ("model", "rules", "base", "over")}
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is damaged. Remove the folder, and repeat the command of the sweep.") from error
+
+
+def read_record(path: Path) -> Record | None:
+    """Returns the record of a finished point; None if there is none.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    if not path.is_file():
+        return None
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        return {"point": dict(record["point"]), "figures": dict(record["figures"])}
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is damaged. Remove it, and repeat the command of the sweep.") from error
+
+
+def read_records(folder: Path) -> Iterator[Record]:
+    """Yields the records of all finished points of a folder.
+
+    Raises:
+      UserError: the folder holds no sweep, or a file is damaged.
+    """
+    read_sweep(folder)
+    for path in sorted((folder / "points").glob("*.json")):
+        record = read_record(path)
+        if record is not None:
+            yield record
