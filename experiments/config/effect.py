@@ -32,6 +32,11 @@ def in_effect(config: RunConfig) -> dict[str, Any]:
     return {name: value for name, value in as_mapping(config).items() if name not in without}
 
 
+def effective(config: RunConfig) -> RunConfig:
+    """Returns the settings with the defaults in place of those that have no effect."""
+    return replaced(RunConfig(), in_effect(config), "settings that have an effect")
+
+
 def same_effect(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Returns whether the settings of a finished unit of work are the wanted ones, also if settings were added since.
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from controller.records import EpisodeRecord, best_improvement
 from environment.statistics.intervals import mean_of_seeds
-from experiments.config.effect import in_effect, same_effect
+from experiments.config.effect import effective, in_effect, same_effect
 from experiments.config.run import RunConfig, load_config
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path
@@ -94,7 +94,7 @@ class Play:
         """The settings of the run."""
         limit = () if self.player.learns else (f"search.seconds={self.seconds}",)
         changes = (*ON_PAPER, *SCHEDULES[self.scale], *limit, *self.player.settings)
-        return load_config("demo", {"controller": self.player.controller, "seed": self.seed}, changes)
+        return effective(load_config("demo", {"controller": self.player.controller, "seed": self.seed}, changes))
 
     @property
     def settings(self) -> Record:

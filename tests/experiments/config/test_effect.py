@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from experiments.config.effect import in_effect, same_effect
-from experiments.config.run import load_config
+from experiments.config.effect import effective, in_effect, same_effect
+from experiments.config.run import RunConfig, load_config
 
 
 def of(controller: str, *changes: str) -> dict[str, Any]:
@@ -32,6 +32,14 @@ def test_what_a_controller_does_not_read_has_no_effect(
 ) -> None:
     names = set(of(controller, f"world={world}")["config"])
     assert has <= names and not without & names
+
+
+def test_settings_without_effect_are_defaults() -> None:
+    changes = ("recollect.rounds=2", "mpc.plans=9", "search.budget=7")
+    config = load_config("demo", {"controller": "taso"}, changes)
+    kept = effective(config)
+    assert (kept.recollect, kept.mpc, kept.ppo) == (RunConfig().recollect, RunConfig().mpc, RunConfig().ppo)
+    assert kept.search == config.search and in_effect(kept) == in_effect(config)
 
 
 def test_a_unit_is_found_again_after_settings_were_added() -> None:
