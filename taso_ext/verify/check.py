@@ -150,6 +150,7 @@ def verify_rule(
     instances: int = DEFAULT_INSTANCES,
     float_instances: int | None = None,
     glances: int = 0,
+    other_types: bool = True,
     seed: int = 0,
     sources: Iterable[Graph] | None = None,
     dtypes: Mapping[str, int] | None = None,
@@ -168,6 +169,7 @@ def verify_rule(
       glances: the number of further graphs, which are compared at only one random point in each field and have at most
         MOST_GLANCED elements together. A mistake that shows only if extents are equal by chance may show in one of a
         hundred graphs.
+      other_types: whether to find the further element types in which the rule holds, which takes most of the time.
       seed: the seed of the instances and of all tensor data.
       sources: graphs to rewrite instead of the engine's; graphs in which the rule does not apply are skipped.
       dtypes: the element types of the engine's graphs, by variable; float if it is not named.
@@ -222,7 +224,7 @@ def verify_rule(
         result.hindrance = next(filter(None, reasons))
     elif result.ok and floats and valued and not result.float_instances | result.whole_instances:
         result.hindrance = f"ONNX Runtime ran none of its graphs{unrunnable and ': ' + unrunnable}"
-    elif result.ok and floats:
+    elif result.ok and floats and other_types:
         base = dtypes or {}
         result.dtypes = frozenset(name for name in DTYPES if _keeps_function_in(name, rules, index, seed, base, result))
     return result

@@ -81,6 +81,7 @@ def optimise(controller: str, *more: str) -> int:
     )
 
 
+@pytest.mark.full
 def test_the_controller_of_the_page_is_trained_in_a_dream_with_its_options(capsys: pytest.CaptureFixture[str]) -> None:
     import numpy as np
 

@@ -126,7 +126,9 @@ def wait_until(condition: Callable[[], bool], process: subprocess.Popen[Any]) ->
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("sent", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.full)]
+)
 def test_signals_end_with_a_hint_and_a_resumable_run(sent: signal.Signals, status: int, tmp_path: Path) -> None:
     run = tmp_path / "run"
     command = [sys.executable, "-m", "experiments.cli", "optimise", "bert-base-tiny", "-o", str(tmp_path / "out.onnx")]

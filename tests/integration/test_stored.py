@@ -44,6 +44,7 @@ def test_a_run_in_the_dream_gives_all_its_parts(uninterrupted: Path) -> None:
         experiments.load(path, round=2)
 
 
+@pytest.mark.full
 def test_a_run_in_the_real_environment_has_no_world_model(tmp_path: Path) -> None:
     output = tmp_path / "out.onnx"
     with tracing.untraced():

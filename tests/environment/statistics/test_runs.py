@@ -53,6 +53,7 @@ def test_the_interval_of_a_mean_has_its_closed_form() -> None:
     assert (found.high - found.low) / 2 == pytest.approx(stats.norm.ppf(0.975) * expected, rel=0.06)
 
 
+@pytest.mark.full
 def test_intervals_cover_the_truth() -> None:
     """At a coverage of 0.92, fewer than 168 of 200 intervals cover the truth once in 10,000 runs."""
     rng, covered = np.random.default_rng(3), {"iqm": 0, "improvement": 0}

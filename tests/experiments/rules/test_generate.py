@@ -88,6 +88,7 @@ def test_what_is_found_is_a_file_of_proven_rules(tiny: Generated, tmp_path: Path
     assert "mul-to-nothing" in rules.names, "a product with one"
 
 
+@pytest.mark.full
 def test_interruptions_do_not_change_the_result(tiny: Generated, tmp_path: Path) -> None:
     for updates in (1, 4, 8):
         with contextlib.suppress(KeyboardInterrupt):

@@ -45,7 +45,9 @@ def test_any_number_of_threads_finds_the_same(search: Search, name: str) -> None
     assert more == [one, one]
 
 
-@pytest.mark.parametrize(("name", "evicts"), [("bert-base-tiny", False), ("nasrnn-tiny", True)])
+@pytest.mark.parametrize(
+    ("name", "evicts"), [("bert-base-tiny", False), pytest.param("nasrnn-tiny", True, marks=pytest.mark.full)]
+)
 def test_little_memory_is_shared_by_threads_as_by_one(name: str, evicts: bool) -> None:
     state = start(zoo_model(name).graph)
     one, three = (search_taso(state, 1.5, MANY, memory_bytes=LITTLE, threads=threads) for threads in (1, 3))

@@ -18,12 +18,18 @@ NEXT = "\n# Another one.\n\nrule other\n  var    x: float[m, n]\n  source y = Ne
 INSTANCES = 12
 
 
+@pytest.fixture(scope="module")
+def proof_text() -> str:
+    """Proves the first rule once for the whole module."""
+    return prove_rule(RULE, instances=INSTANCES).proof_text
+
+
 @pytest.fixture
-def proven(tmp_path: Path) -> Path:
+def proven(tmp_path: Path, proof_text: str) -> Path:
     """Writes a file of two rules, the first with its proof, and returns its path."""
     path = tmp_path / "some.rules"
     path.write_text(RULE + NEXT)
-    path.write_text(with_proofs(path, {"min-commutes": prove_rule(RULE, instances=INSTANCES).proof_text}))
+    path.write_text(with_proofs(path, {"min-commutes": proof_text}))
     return path
 
 

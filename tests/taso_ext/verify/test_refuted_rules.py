@@ -6,6 +6,8 @@ import pytest
 
 from taso_ext.verify.prove import prove_rule
 
+INSTANCES = 24
+"""Graphs that a true rule is tested on here; proving one takes 128."""
 FALSE = {
     "a logarithm of a sigmoid that other runtimes than ONNX Runtime saturate later": """
         var    x: float[...]
@@ -170,5 +172,5 @@ def test_a_false_rule_is_refused_with_its_counterexample(body: str) -> None:
 
 @pytest.mark.parametrize("body", TRUE.values(), ids=TRUE)
 def test_a_true_rule_is_proven(body: str) -> None:
-    outcome = prove_rule(f"rule true\n{body}")
+    outcome = prove_rule(f"rule true\n{body}", instances=INSTANCES)
     assert outcome.proof is not None, outcome.refusal

@@ -140,6 +140,7 @@ def ensemble(split: tuple[EpisodeBuffer, EpisodeBuffer]) -> WorldModel:
     return fit(split[0], SIGNATURE, config, seed=0)
 
 
+@pytest.mark.full
 def test_the_members_of_an_ensemble_are_asked_for_every_rewrite(ensemble: WorldModel) -> None:
     env = LatentEnv(ToyEnv(8, max_steps=10), ensemble)
     observation, _ = env.reset()

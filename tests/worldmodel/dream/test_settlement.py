@@ -105,7 +105,7 @@ def test_what_lies_further_back_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("greedy", [False, True])
-@pytest.mark.parametrize("name", ["squeezenet1.1-tiny", "bert-base-tiny"])
+@pytest.mark.parametrize("name", ["squeezenet1.1-tiny", pytest.param("bert-base-tiny", marks=pytest.mark.full)])
 def test_the_real_environment_is_what_rewards_are_held_to(name: str, greedy: bool) -> None:
     """Real rewards stay as they are; one rewrite in some hundred is an exception."""
     env = GraphSubstitutionEnv(name, max_steps=30)

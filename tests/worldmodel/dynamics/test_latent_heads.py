@@ -100,7 +100,14 @@ def test_dynamics_and_encoder_have_to_go_together() -> None:
 
 
 @pytest.mark.usefixtures("untraced")
-@pytest.mark.parametrize("name", ["discrete", "deterministic", "ensemble"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("discrete", marks=pytest.mark.full),
+        pytest.param("deterministic", marks=pytest.mark.full),
+        "ensemble",
+    ],
+)
 def test_other_dynamics_learn_the_toy_too(name: str, split: tuple[EpisodeBuffer, EpisodeBuffer]) -> None:
     encoder, dynamics = SMALL.encoder, SMALL.mdn_rnn
     if name == "discrete":

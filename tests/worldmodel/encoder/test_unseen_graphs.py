@@ -27,7 +27,7 @@ class RareOperatorEnv(ToyEnv):
         return graph
 
 
-@pytest.mark.parametrize("kind", ["message_passing", "attention"])
+@pytest.mark.parametrize("kind", ["message_passing", pytest.param("attention", marks=pytest.mark.full)])
 def test_they_resemble_a_rare_one(kind: str) -> None:
     """Exchanging one for the other moves an embedding by less than half of the mean distance between two graphs."""
     features = dataclasses.replace(FEATURES, num_operators=6)

@@ -163,6 +163,7 @@ def test_kernels_are_timed_in_turn_until_all_have_been_often_enough(
     assert len(timed) == 2 * len(once), "all have been"
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("done")
 def test_an_interrupted_measurement_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = read_table("discrepancy")

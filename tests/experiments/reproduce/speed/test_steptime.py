@@ -24,6 +24,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("untraced")
 def test_every_kind_of_step_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     command = ["reproduce", "steptime", "--scale", "smoke", MODEL]

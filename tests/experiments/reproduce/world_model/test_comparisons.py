@@ -31,6 +31,7 @@ def made(table: str, *options: str) -> list[dict[str, str]]:
     return read_table(table)
 
 
+@pytest.mark.full
 def test_every_kind_of_dynamics_and_of_actions_is_judged() -> None:
     variants = ["deterministic dynamics", "discrete dynamics", "actions by rank"]
     rows = made("accuracy-ablations", "--variants", ", ".join(variants))

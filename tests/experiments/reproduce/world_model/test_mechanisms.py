@@ -67,6 +67,7 @@ def there(workplace: Path, monkeypatch: pytest.MonkeyPatch, untraced: None) -> N
     monkeypatch.chdir(workplace)
 
 
+@pytest.mark.full
 def test_a_mechanism_that_acts_in_dreams_alone_trains_no_model(trained: list[Path]) -> None:
     assert len(trained) == 1
 
