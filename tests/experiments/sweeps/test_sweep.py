@@ -1,0 +1,134 @@
+"""`rlflow sweep`: its folder, what is done again, what fails, and bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.cli import main
+from experiments.config.run import load_config
+from experiments.executors.units import Record
+from experiments.sweeps.point import FIGURES, Point
+from tests.commands import failure
+
+MODEL = "squeezenet1.1-tiny"
+AXES = ["--over", "dream.temperature=0,1", "--over", "seed=0..1"]
+SETTINGS = ["--set", "costs=roofline:rtx2070", "--set", "device=cpu"]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Points that are done, by a record that takes no time; a temperature of 9 fails."""
+    found: list[dict[str, Any]] = []
+
+    def record(point: Point, progress: Any) -> Record:
+        found.append(dict(point.values))
+        if point.values["dream.temperature"] == 9:
+            raise FloatingPointError("training came to NaN")
+        score = point.config.dream.temperature + point.config.seed
+        return {"point": dict(point.values), "figures": dict.fromkeys(FIGURES, score)}
+
+    monkeypatch.setattr(Point, "record", record)
+    return found
+
+
+def test_every_point_is_done_once_and_more_are_added(
+    done: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", MODEL, *AXES, *SETTINGS]) == 0
+    assert done == [{"dream.temperature": t, "seed": s} for s in (0, 1) for t in (0, 1)], "a seed's points are a lane"
+    (folder,) = Path("runs/sweeps").iterdir()
+    assert folder.name.startswith(f"{MODEL}-demo-") and len(list((folder / "points").iterdir())) == 4
+    assert main(["sweep", MODEL, "--over", "dream.temperature=1,2", "--over", "seed=0,1", *SETTINGS]) == 0
+    assert len(done) == 6 and len(list((folder / "points").iterdir())) == 6
+    printed = capsys.readouterr()
+    assert "| 2 | 2 | 2.50 |" in printed.out and "`dream.temperature`" in printed.out
+    assert "dream.temperature=2, seed=1" in printed.err, "finished points are shown at once"
+    stored = json.loads((folder / "sweep.json").read_text())
+    assert stored["over"] == ["dream.temperature=0,1", "seed=0..1", "dream.temperature=1,2", "seed=0,1"]
+    assert {"table.csv", "table.md", "README.md", "figure.png"} <= {path.name for path in folder.iterdir()}
+
+
+def test_a_failed_point_is_said_and_tried_again(done: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["sweep", MODEL, "--over", "dream.temperature=9,1,2", *SETTINGS, "-o", "mine"]
+    assert main(command) == 1
+    printed = capsys.readouterr().out
+    assert "Failed: dream.temperature=9: training came to NaN" in printed
+    assert "1 of 3 points have failed. The same command tries them again." in printed
+    assert len(done) == 3 and main(command) == 1 and len(done) == 4
+
+
+def test_a_finished_sweep_is_shown_in_other_ways(
+    done: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", MODEL, *AXES, *SETTINGS, "-o", "mine"]) == 0
+    capsys.readouterr()
+    assert main(["sweep", "show", "mine", "--figures", "gap", "--x", "seed"]) == 0
+    printed = capsys.readouterr().out
+    assert "# Sweep of seed" in printed and "| series | seed | seeds | gap |" in printed and len(done) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([MODEL], "Nothing varies"),
+        ([MODEL, "--over", "dream.temprature=0,1"], "Did you mean 'temperature'"),
+        ([MODEL, "--over", "dream.temperature=warm,1"], "dream.temperature"),
+        ([MODEL, "--over", "dream=1,2"], "dream"),
+        ([MODEL, "--over", "seed=4..0"], "holds no value"),
+        ([MODEL, "--over", "seed=0..4", "--base", "demmo"], "demo"),
+        (["squeezenet1.1-tini", "--over", "seed=0..4"], "squeezenet1.1-tiny"),
+        ([MODEL, "bert-base", "--over", "seed=0..4"], "expects one model, but 2 came"),
+        ([MODEL, "--over", "seed=0..4", "--processes", "0"], "processes"),
+        ([MODEL, "--over", "x=uniform(0,1)", "--draws", "0"], "draws"),
+        (["show"], "expects one folder"),
+        (["show", "nowhere"], "holds no sweep"),
+    ],
+)
+def test_bad_input_is_one_paragraph(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said in failure(capsys, "sweep", *arguments)
+    assert not Path("runs").exists()
+
+
+def test_a_folder_of_another_base_is_refused(done: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", MODEL, *AXES, *SETTINGS, "-o", "mine"]) == 0
+    capsys.readouterr()
+    more = ["-o", "mine", "--set", "ppo.epochs=7"]
+    assert "base.ppo.epochs was" in failure(capsys, "sweep", MODEL, *AXES, *SETTINGS, *more)
+    assert "model was" in failure(capsys, "sweep", "resnet18-tiny", *AXES, *SETTINGS, "-o", "mine")
+    Path("full").mkdir()
+    Path("full/of-something").write_text("else")
+    assert "exists and holds no sweep" in failure(capsys, "sweep", MODEL, *AXES, *SETTINGS, "-o", "full")
+    damaged = next(Path("mine/points").iterdir())
+    damaged.write_text('{"point": ')
+    assert f"{damaged} is damaged" in failure(capsys, "sweep", "show", "mine")
+
+
+def test_points_share_the_world_model_of_a_seed_alone() -> None:
+    def lane(*changes: str, **options: Any) -> str:
+        return Point(MODEL, {}, load_config("demo", options, changes), Path()).lane
+
+    usual = lane(controller="ppo")
+    assert usual == lane("dream.temperature=2", "ppo.epochs=7", "recollect.rounds=1", controller="ppo") != ""
+    assert usual != lane("seed=1", controller="ppo") and usual != lane("collect.episodes=7", controller="ppo")
+    assert lane(controller="taso") == lane("world=real", controller="ppo") == ""
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("untraced")
+def test_a_sweep_trains_one_world_model_a_seed_and_dreams_at_two_temperatures() -> None:
+    from experiments.reproduce.search.plays import SMALL
+
+    small = [part for setting in (*SMALL, "evaluate.climb_seconds=0") for part in ("--set", setting)]
+    assert main(["sweep", MODEL, *AXES, *SETTINGS, *small, "-o", "mine"]) == 0
+    assert len(list(Path("mine/models").iterdir())) == 2 and len(list(Path("mine/runs").iterdir())) == 4
+    figures = [json.loads(path.read_text())["figures"] for path in Path("mine/points").iterdir()]
+    assert all(each[name] is not None for each in figures for name in ("real", "dream", "dream_at_1", "gap", "best"))
