@@ -8,8 +8,10 @@ that a unit has the same result on every machine, apart from its minutes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from controller.records import EpisodeRecord, best_improvement
 from environment.statistics.intervals import mean_of_seeds
@@ -17,6 +19,7 @@ from experiments.config.effect import effective, in_effect, same_effect
 from experiments.config.run import RunConfig, load_config
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path
+from experiments.pipeline.evaluate import STAGE as EVALUATION_STAGE
 from experiments.pipeline.evaluate import train_and_evaluate
 from experiments.pipeline.load import Loaded, load
 from experiments.pipeline.optimise import begin_run
@@ -28,6 +31,7 @@ from experiments.studies.setting import fingerprint
 
 UNITS = "controllers"
 """The folder of `runs/reproduce` in which the units are kept."""
+MOST_STEPS = 50
 TRAINED_ON = "training"
 """The kind of the best real episode of a training in the real environment."""
 SECONDS = {"smoke": 5, "full": 400}
@@ -159,15 +163,15 @@ def play(row: str, request: Request, progress: ProgressDisplay) -> Record:
     counts, spent = run.directory.counts(), run.directory.stage_seconds()
     run.directory.mark_done()
     plans = training.rounds[-1]["plans"] if training.rounds else {}
-    own, learned_from = evaluation.controller_best.improvement, evaluation.collection
+    own, learned_from = evaluation.controller_best, evaluation.collection
     if learned_from is not None and learned_from.kind == TRAINED_ON:
-        own, learned_from = max(own, learned_from.improvement), None
+        own, learned_from = max(own, learned_from, key=lambda record: record.improvement), None
     return {
         "graph": request.model,
         "controller": row,
         "seed": request.config.seed,
         "world": request.config.learns_in,
-        "own": 100 * own,
+        "own": 100 * own.improvement,
         "random": _percent(evaluation.random),
         "learned_from": None if learned_from is None else 100 * learned_from.improvement,
         "gap": plans.get("gap"),
@@ -176,7 +180,35 @@ def play(row: str, request: Request, progress: ProgressDisplay) -> Record:
         **counts.to_json(),
         "minutes": sum(spent.values()) / 60,
         "stages": spent,
+        "rules": rules_of(own),
+        "curves": curves_of(run.metrics.read()),
     }
+
+
+def rules_of(record: EpisodeRecord) -> dict[str, int]:
+    """Returns how many rewrites by each rule lead to the best graph of an episode."""
+    counts: Counter[str] = Counter()
+    for step, name in enumerate(record.rule_names[: record.best_step]):
+        counts[name] += max(1, record.everywhere[step]) if record.everywhere else 1
+    return dict(counts)
+
+
+def curves_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, list[float]]]:
+    """Returns the figures of a run's stages, each as a list beside the list of steps; at most `MOST_STEPS` of a stage.
+
+    The last step is always among them.
+    """
+    stages: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row["stage"] != EVALUATION_STAGE:
+            stages.setdefault(row["stage"], []).append(row)
+    curves = {}
+    for stage, of_stage in stages.items():
+        every = -(-len(of_stage) // MOST_STEPS)
+        kept = of_stage[::-1][::every][::-1]
+        names = [name for name, value in kept[-1].items() if name != "stage" and isinstance(value, int | float)]
+        curves[stage] = {name: [row[name] for row in kept] for name in names if all(name in row for row in kept)}
+    return curves
 
 
 def _percent(records: Sequence[EpisodeRecord]) -> float | None:

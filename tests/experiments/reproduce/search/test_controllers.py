@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
+from controller.records import EpisodeRecord
 from controller.registry import UnknownControllerError
 from experiments.cli import main
 from experiments.reproduce.search.controllers import PLAYERS, chosen_players, finding, rows_of
+from experiments.reproduce.search.plays import MOST_STEPS, curves_of, rules_of
 
 
 def record(graph: str, controller: str, own: float, *, seed: int = 0, world: str = "", **more: object) -> dict:
@@ -35,6 +38,24 @@ def test_searches_are_played_once_and_what_random_play_finds_is_not_theirs(
     greedy = [each for each in records if each["controller"] == "greedy"]
     assert greedy[0]["own"] > 0 and greedy[0]["real_steps"] > 0 and len(greedy) == 1
     assert all(each["world"] == "" and each["gap"] is None for each in records)
+
+
+def test_curves_are_thinned_and_end_at_the_last_step() -> None:
+    rows = [{"stage": "controller", "step": step, "return": step / 2, "who": "a"} for step in range(1, 131)]
+    rows += [{"stage": "evaluate", "step": 1, "return": 0.0}, {"stage": "encoder", "step": 7, "loss": 0.5}]
+    found = curves_of(rows)
+    assert found["encoder"] == {"step": [7], "loss": [0.5]} and set(found) == {"controller", "encoder"}
+    steps = found["controller"]["step"]
+    assert set(found["controller"]) == {"step", "return"} and len(steps) <= MOST_STEPS and steps[-1] == 130
+    assert [2 * value for value in found["controller"]["return"]] == steps
+
+
+def test_rewrites_to_the_best_graph_are_counted_by_rule() -> None:
+    actions, costs = ((0, 0), (1, 0), (0, 1)), (10.0, 9.0, 5.0, 6.0)
+    record = EpisodeRecord("sampled", 0, actions, ("a", "b", "a"), (1.0, 2.0, -1.0), costs, False, True)
+    assert rules_of(record) == {"a": 1, "b": 1}
+    more = ((0, 0), *[(1, site) for site in range(4)], (0, 1))
+    assert rules_of(dataclasses.replace(record, actions=more, everywhere=(0, 4, 0))) == {"a": 1, "b": 4}
 
 
 def test_rows_are_means_of_the_seeds() -> None:
