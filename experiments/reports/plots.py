@@ -244,6 +244,26 @@ def plot_bands(
     save(figure, path)
 
 
+def plot_heatmap(path: Path, title: str, rows: Sequence[str], columns: Sequence[str], values: np.ndarray) -> None:
+    """Draws numbers as colours, each with its value.
+
+    Args:
+      path: the PNG or SVG to write.
+      rows, columns: the names of the rows, from top to bottom, and of the columns.
+      values: [rows, columns], at least 0; 0 stays blank.
+    """
+    figure = Figure(figsize=(3.5 + 0.9 * len(columns), 1.4 + 0.24 * len(rows)), layout="constrained")
+    axes = figure.add_subplot()
+    axes.imshow(np.where(values > 0, values, np.nan), cmap="Blues", aspect="auto", vmin=0, vmax=1.4 * values.max())
+    axes.set_xticks(range(len(columns)), columns, rotation=30, ha="right", fontsize=8)
+    axes.set_yticks(range(len(rows)), rows, fontsize=8)
+    for row, column in zip(*np.nonzero(values), strict=True):
+        axes.text(column, row, f"{values[row, column]:.3g}", ha="center", va="center", fontsize=7, color=INK)
+    axes.spines[:].set_visible(False)
+    axes.set_title(title, loc="left", fontsize=10, color=INK)
+    save(figure, path)
+
+
 def plot_steps(
     path: Path, title: str, lines: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str
 ) -> None:

@@ -1,0 +1,94 @@
+"""Optimisation time (RLFlow, Figure 8), with learning and without, from the runs of `rlflow reproduce controllers`.
+
+rlflow reproduce fig-opttime
+
+The papers' time of RLFlow is that of a trained agent alone. A user who has a new graph waits for the training too, so
+that both are shown: the time of one episode of the trained controller, and of everything from the model to its result.
+Runs that `controllers` has finished are read; others are done first, which takes up to 15 minutes each. Times are of
+the machine that has done a run.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+
+from experiments.executors.units import Record
+from experiments.pipeline.evaluate import STAGE as EVALUATION
+from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
+from experiments.reproduce.papers.printed import OPTIMISATION_SECONDS
+from experiments.reproduce.search.controllers import GRAPHS, PLAYERS
+from experiments.reproduce.search.plays import ON_PAPER, interval_of_seeds, units_of
+from experiments.reproduce.table import UNDEFINED, Table
+from experiments.runs.progress import ProgressDisplay
+from taso_ext import RuleSet
+
+SEEDS = "0,1,2,3,4"
+ROWS = ("taso", "ppo, dream", "mcts")
+COLUMNS = {
+    "graph": "cleaned in full",
+    "row": "of `rlflow reproduce controllers`",
+    "seeds": "runs",
+    "gain": "improvement, mean of the seeds [%]",
+    "seconds": "from the model to the result, learning included, mean",
+    "low": "95 % interval of this mean, lower end",
+    "high": "upper end",
+    "learning": "of these, for random play, world model and training",
+    "playing": "one episode of the trained controller [s]",
+    "printed": "the papers': of TASO's search, and of RLFlow's trained agent [s]",
+}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that only this figure has."""
+    add_graphs(parser, ", ".join(GRAPHS))
+    add_seeds(parser, SEEDS)
+
+
+def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
+    """Reads the runs, and does those that are not finished."""
+    names, seeds = chosen_graphs(options.graphs or GRAPHS), chosen_seeds(options, SEEDS)
+    players = {row: PLAYERS[row] for row in ROWS}
+    rows = list(rows_of(run_units(units_of(names, players, seeds, options.scale), options, progress)))
+    return Table(
+        "Optimisation time",
+        COLUMNS,
+        dict.fromkeys(("gain", "playing"), ".2f") | dict.fromkeys(("seconds", "low", "high", "learning"), ".0f"),
+        rows,
+        options.command_line,
+        f"{ON_PAPER[0]}; {len(RuleSet.default())} rules. Printed figures: Figure 8 of RLFlow.",
+        finding(rows),
+    )
+
+
+def rows_of(records: Sequence[Record]) -> Iterator[Record]:
+    """Yields a row for each controller on each graph."""
+    for graph, controller in dict.fromkeys((record["graph"], record["controller"]) for record in records):
+        same = [record for record in records if (record["graph"], record["controller"]) == (graph, controller)]
+        learns = bool(same[0]["world"])
+        total = interval_of_seeds([60 * record["minutes"] for record in same])
+        evaluation = [record["stages"].get(EVALUATION, 0.0) / record["episodes"] for record in same]
+        learning = [60 * record["minutes"] - record["stages"].get(EVALUATION, 0.0) for record in same]
+        printed = OPTIMISATION_SECONDS.get(graph)
+        yield {
+            "graph": graph,
+            "row": controller,
+            "seeds": len(same),
+            "gain": sum(record["own"] for record in same) / len(same),
+            **dict(zip(("seconds", "low", "high"), total, strict=True)),
+            "learning": sum(learning) / len(same) if learns else UNDEFINED,
+            "playing": sum(evaluation) / len(same) if learns else UNDEFINED,
+            "printed": UNDEFINED if printed is None or controller == "mcts" else printed[controller != "taso"],
+        }
+
+
+def finding(rows: Sequence[Record]) -> str:
+    """Returns on how many graphs learning and playing together take longer than TASO's search, in a sentence."""
+    searched = {row["graph"]: row["seconds"] for row in rows if row["row"] == "taso"}
+    dreamed = [row for row in rows if row["row"] == "ppo, dream" and row["graph"] in searched]
+    slower = sum(row["seconds"] > searched[row["graph"]] for row in dreamed)
+    quicker = sum(row["playing"] < searched[row["graph"]] for row in dreamed)
+    return (
+        f"With its learning, PPO in the dream takes longer than TASO's search on {slower} of {len(dreamed)} graphs. "
+        f"One episode of the trained policy takes less on {quicker}."
+    )

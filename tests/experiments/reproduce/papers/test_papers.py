@@ -1,0 +1,106 @@
+"""Tables and figures of the papers: what is counted, and what is read from the runs of `controllers`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from environment import zoo
+from experiments import reproduce
+from experiments.cli import main
+from experiments.reproduce.papers import curves, heatmap, opttime, table1
+from experiments.reproduce.papers.printed import OPTIMISATION_SECONDS, PROPERTIES
+from taso_ext import OnnxModel
+from tests.commands import read_table
+
+TINY = "squeezenet1.1-tiny"
+
+
+def run(controller: str, seed: int, **more: Any) -> dict[str, Any]:
+    usual = {"graph": "g", "controller": controller, "seed": seed, "world": "dream", "own": 10.0, "minutes": 2.0}
+    return usual | {"stages": {"evaluate": 20.0}, "episodes": 40, "rules": {}, "curves": {}} | more
+
+
+def test_a_graph_is_counted_after_both_clean_ups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", "table1", TINY, "resnet18-tiny"]) == 0
+    rows = {(row["graph"], row["clean"]): row for row in read_table("table1")}
+    assert set(rows) == {(name, clean) for name in (TINY, "resnet18-tiny") for clean in ("full", "basic")}
+    full, basic = (rows["resnet18-tiny", clean] for clean in ("full", "basic"))
+    assert int(full["operators"]) < int(basic["operators"]), "batch norms are folded by the full clean-up alone"
+    assert int(full["product"]) == int(full["rules"]) * int(full["matches"])
+    assert 0 < int(full["graphs"]) <= int(full["matches"]) and 0 < int(full["unique_layers"]) < int(full["layers"])
+    assert full["printed_layers"] == "–"
+
+
+def test_layers_are_what_has_weights() -> None:
+    found = table1.properties(OnnxModel.load(zoo.build(TINY), clean="full").graph)
+    kinds = [node.op_type for node in zoo.build(TINY).graph.node]
+    assert found["layers"] == kinds.count("Conv")
+
+
+def test_printed_figures_stand_beside_cleaned_graphs_of_the_zoo_alone() -> None:
+    assert set(PROPERTIES) == set(OPTIMISATION_SECONDS) and all(zoo.contains(name) for name in PROPERTIES)
+    assert table1.printed({"graph": "bert-base", "clean": "full"})["printed_product"] == 80
+    assert table1.printed({"graph": "bert-base", "clean": "basic"})["printed_product"] == "–"
+
+
+def test_curves_are_means_at_the_last_known_step() -> None:
+    figure = curves.Curves("t", ("ppo, dream",), "controller", {"return": "return"}, "updates")
+    some = {"step": [1, 11], "return": [0.0, 10.0]}, {"step": [1, 6, 11], "return": [2.0, 4.0, 20.0]}
+    records = [run("ppo, dream", seed, curves={"controller": each}) for seed, each in enumerate(some)]
+    rows = {row["step"]: row for row in figure.rows_of([*records, run("ppo, dream", 2)])}
+    assert min(rows) == 1 and max(rows) == 11 and rows[1]["mean"] == 1.0 and rows[7]["mean"] == 2.0
+    assert rows[11]["mean"] == rows[11]["IQM"] == 15.0 and rows[11]["low"] < 15.0 and rows[11]["seeds"] == 2
+    assert figure.finding(list(rows.values())) == "g: ppo, dream, return: 1 to 15."
+
+
+def test_all_figures_of_a_stage_are_shown_if_none_is_named(tmp_path: Path) -> None:
+    figure = curves.Curves("t", ("ppo, dream",), "mdn-rnn", {}, "steps")
+    stage = {"step": [1, 2], "latent": [3.0, 1.0], "mask": [2.0, 1.5]}
+    rows = list(figure.rows_of([run("ppo, dream", 0, curves={"mdn-rnn": stage})]))
+    assert {row["curve"] for row in rows} == {"latent", "mask"}
+    figure.draw("g", rows, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 5000
+
+
+def test_rules_are_counted_by_graph_the_most_used_first(tmp_path: Path) -> None:
+    records = [
+        run("mcts", 0, rules={"a": 1, "b": 4}),
+        run("mcts", 1, rules={"b": 2}),
+        run("mcts", 0, graph="h", rules={"a": 1}),
+    ]
+    rows = heatmap.rows_of(records)
+    assert [(row["rule"], row["graph"], row["applied"], row["runs"]) for row in rows] == [
+        ("b", "g", 3.0, 100.0),
+        ("a", "g", 0.5, 50.0),
+        ("a", "h", 1.0, 100.0),
+    ]
+    assert heatmap.finding(rows) == "2 rules lead to the best graphs, 1 of them on more than one graph."
+    heatmap.draw(rows, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 5000
+    assert heatmap.finding([]) == "No run applies any rule."
+
+
+def test_time_is_that_of_everything_and_of_one_episode() -> None:
+    records = [run("taso", 0, world="", minutes=0.5), run("ppo, dream", 0), run("ppo, dream", 1, minutes=4.0)]
+    search, learned = opttime.rows_of(records)
+    assert (search["seconds"], search["learning"], search["playing"]) == (30.0, "–", "–")
+    assert (learned["seconds"], learned["learning"], learned["playing"]) == (180.0, 160.0, 0.5)
+    assert "takes longer than TASO's search on 1 of 1 graphs. One episode of the trained policy takes less on 1." in (
+        opttime.finding([search, learned])
+    )
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("untraced")
+@pytest.mark.parametrize(
+    "name", ["fig-search", "fig-modelfree", "fig-wmloss", "fig-dreamreward", "fig-heatmap", "fig-opttime"]
+)
+def test_every_figure_is_made_from_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert name in reproduce.TABLES
+    assert main(["reproduce", name, TINY, "--scale", "smoke", "--seeds", "0"]) == 0
+    assert read_table(name)
