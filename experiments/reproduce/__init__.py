@@ -7,10 +7,10 @@ each. Most tables run their units of work with an executor (`experiments.executo
 Finished units are kept in `runs/reproduce/NAME/units` and are not done again. Some tables share the units of another
 one: `discrepancy-rules` those of `discrepancy`; `ablations`, `fig-search`, `fig-modelfree`, `fig-wmloss`,
 `fig-dreamreward`, `fig-heatmap` and `fig-opttime` those of `controllers`; and all other tables of world models except
-`mechanisms` and `truth` those of `accuracy`. The units of `accuracy`, `mechanisms`, `controllers`, `transfer`, `truth`
-and `table1` have the same results on every machine and are also looked for in `experiments/results/NAME/units`.
-`never-slower`, `contributions`, `anytime`, `repeats`, `sample-efficiency` and `baselines` share the runs of `rlflow
-optimise` in `runs/reproduce/defaults/units`.
+`mechanisms` and `truth` those of `accuracy`. The units of `accuracy`, `mechanisms`, `controllers`, `transfer`, `truth`,
+`table1` and `table3` have the same results on every machine, if no costs are measured, and are also looked for in
+`experiments/results/NAME/units`. `never-slower`, `contributions`, `anytime`, `repeats`, `sample-efficiency` and
+`baselines` share the runs of `rlflow optimise` in `runs/reproduce/defaults/units`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Entry(NamedTuple):
 
 TABLES = {
     "table1": Entry("papers.table1", "properties of the graphs and the rewrites that they allow (Table I)"),
+    "table3": Entry("papers.table3", "does a warmer dream make the real result better? sweeps of it (Table III)"),
     "fig-search": Entry("papers.curves:SEARCH", "cost of the best graph of a search, step by step"),
     "fig-modelfree": Entry("papers.curves:MODEL_FREE", "return of PPO in the real environment, by updates"),
     "fig-wmloss": Entry("papers.curves:LOSSES", "losses of the MDN-RNN, by gradient steps"),

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from controller.evaluation import Evaluation
-from experiments.config.effect import OF_DREAMS
+from experiments.config.effect import OF_DREAMS, in_effect
 from experiments.config.run import OF_CONTROLLERS, RunConfig
 from experiments.config.tree import as_mapping
 from experiments.executors.units import Record
@@ -27,6 +27,7 @@ from experiments.runs.directory import RunDirectory, digest, finite
 from experiments.runs.manifest import make_manifest
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.run import Run
+from taso_ext import RuleSet
 
 LATER = (
     *OF_DREAMS,
@@ -34,6 +35,8 @@ LATER = (
     *("controller", "world", "options", "updates_per_checkpoint", "evaluate", "search", "verify", "measure", "device"),
 )
 """Settings that the world model of round 0 does not depend on."""
+POINTS = "points"
+"""The folder of the points' figures within that of a sweep."""
 FIGURES = {
     "real": "mean improvement at the end of real episodes that the policy samples [%]",
     "dream": "the same in dreams, at the temperature that it was trained at [%]",
@@ -77,7 +80,8 @@ class Point:
     @property
     def file(self) -> Path:
         """The file of the point's figures."""
-        return self.folder / "points" / f"{digest(as_mapping(self.config))}.json"
+        settings = {"config": in_effect(self.config), "rules": RuleSet.default().fingerprint}
+        return self.folder / POINTS / f"{digest(settings)}.json"
 
     @property
     def lane(self) -> str:

@@ -100,7 +100,7 @@ def shown(
         f"Sweep of {chosen}",
         columns,
         dict.fromkeys([key for key in columns if key not in ("series", chosen, "seeds")], ".2f"),
-        list(_rows(all_series, chosen, given)),
+        list(rows_of(all_series, chosen, given)),
         command,
         "Intervals are of means over seeds (`environment.statistics.intervals.mean_of_seeds`).",
         "\n\n".join(sentence for series in all_series for sentence in said(series, chosen, given, reference)),
@@ -158,7 +158,8 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _rows(all_series: Sequence[Series], x: str, figures: Sequence[str]) -> Iterator[dict[str, Any]]:
+def rows_of(all_series: Sequence[Series], x: str, figures: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yields a row for each value of x in each series: mean, interval and interquartile mean of each figure."""
     for series in all_series:
         for column, value in enumerate(series.x):
             row: dict[str, Any] = {"series": series.name, x: value}

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from experiments.config.effect import effective
 from experiments.config.run import RunConfig, load_config
 from experiments.config.tree import as_mapping, replaced
 from experiments.errors import UserError
@@ -27,7 +28,7 @@ from experiments.request import resolved
 from experiments.runs.directory import differences, digest
 from experiments.runs.progress import ProgressDisplay
 from experiments.sweeps.over import Axis, points
-from experiments.sweeps.point import Point
+from experiments.sweeps.point import POINTS, Point
 from taso_ext import RuleSet
 from taso_ext.files import write_text
 
@@ -57,12 +58,14 @@ class Sweep:
       base: the settings, without those of the axes.
       folder: where everything is kept.
       points: the points, in the order of the axes.
+      committed: a folder of figures of finished points that came with the source; None: there is none.
     """
 
     model: str
     base: RunConfig
     folder: Path
     points: Sequence[Point]
+    committed: Path | None = None
 
     @classmethod
     def of(
@@ -75,6 +78,7 @@ class Sweep:
         draws: int = 1,
         seed: int = 0,
         folder: Path | None = None,
+        committed: Path | None = None,
     ) -> Sweep:
         """Returns the sweep of a command. Nothing is written.
 
@@ -83,6 +87,7 @@ class Sweep:
           axes: the axes.
           draws, seed: see `over.points`.
           folder: None: one below `FOLDER`, named after the model and the base settings.
+          committed: see the attribute.
         Raises:
           UserError: the model, a setting or a value is not known, or the folder holds a sweep of another base.
         """
@@ -90,9 +95,9 @@ class Sweep:
         base = load_config(preset, {}, assignments)
         spanned = points(axes, draws=draws, seed=seed)
         folder = folder or FOLDER / f"{name}-{preset}-{digest(_identity(model, base), digits=8)}"
-        configs = [resolved(_with(base, values)) for values in spanned]
+        configs = [effective(resolved(_with(base, values))) for values in spanned]
         found = [Point(model, values, config, folder) for values, config in zip(spanned, configs, strict=True)]
-        sweep = cls(model, base, folder, found)
+        sweep = cls(model, base, folder, found, committed)
         sweep._require_same_base()
         return sweep
 
@@ -108,6 +113,12 @@ class Sweep:
                 f"{self.folder} holds a sweep of another base: {difference.removeprefix('.')}. Name another folder "
                 "with -o, or leave -o out."
             )
+
+    def _finished(self, point: Point) -> Record | None:
+        record = read_record(point.file)
+        if record is None and self.committed is not None:
+            record = read_record(self.committed / point.file.name)
+        return record
 
     def run(self, executor: Executor, on_record: Callable[[Point, Record], None], axes: Sequence[str]) -> list[Failure]:
         """Does the points that are not finished; a failed one does not stop the others.
@@ -125,7 +136,7 @@ class Sweep:
         write_text(self.folder / FILE, json.dumps(noted, indent=1))
         units = {}
         for point in self.points:
-            if (record := read_record(point.file)) is not None:
+            if (record := self._finished(point)) is not None:
                 on_record(point, record)
                 continue
             unit = Unit(point.name, partial(kept, point), lane=point.lane)
@@ -203,7 +214,7 @@ def read_records(folder: Path) -> Iterator[Record]:
       UserError: the folder holds no sweep, or a file is damaged.
     """
     read_sweep(folder)
-    for path in sorted((folder / "points").glob("*.json")):
+    for path in sorted((folder / POINTS).glob("*.json")):
         record = read_record(path)
         if record is not None:
             yield record

@@ -10,10 +10,11 @@ import pytest
 from environment import zoo
 from experiments import reproduce
 from experiments.cli import main
-from experiments.reproduce.papers import curves, heatmap, opttime, table1
+from experiments.reproduce.papers import curves, heatmap, opttime, table1, table3
 from experiments.reproduce.papers.printed import OPTIMISATION_SECONDS, PROPERTIES
+from experiments.sweeps.point import FIGURES, Point
 from taso_ext import OnnxModel
-from tests.commands import read_table
+from tests.commands import failure, read_table
 
 TINY = "squeezenet1.1-tiny"
 
@@ -104,3 +105,34 @@ def test_every_figure_is_made_from_runs(name: str, tmp_path: Path, monkeypatch: 
     assert name in reproduce.TABLES
     assert main(["reproduce", name, TINY, "--scale", "smoke", "--seeds", "0"]) == 0
     assert read_table(name)
+
+
+def test_a_sweep_of_the_temperature_answers_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def record(point: Point, progress: Any) -> dict[str, Any]:
+        score = point.config.seed + point.config.dream.temperature
+        return {"point": dict(point.values), "figures": dict.fromkeys(FIGURES, score)}
+
+    monkeypatch.setattr(Point, "record", record)
+    command = ["reproduce", "table3", "--scale", "smoke", "--worlds", "best, on paper", "--temperatures", "0,1,1.5"]
+    assert main(command) == 0
+    rows = {(row["graph"], row["dream.temperature"]): row for row in read_table("table3")}
+    assert set(rows) == {(name, t) for name in ("bert-base-tiny", TINY) for t in ("0", "1", "1.5")}
+    assert float(rows[TINY, "1.5"]["real"]) == 2.0 and rows[TINY, "1.5"]["printed real"] == "–"
+    said = Path("runs/reproduce/table3/README.md").read_text()
+    assert (
+        f"{TINY}, best, on paper: `dream.temperature` makes a difference" in said or "No difference of `real`" in said
+    )
+    assert len(list(Path("runs/reproduce/table3").glob("figure-*.png"))) == 2
+    assert "name their database with --prices" in failure(
+        capsys, "reproduce", "table3", "--scale", "smoke", "--worlds", "best, noisy prices"
+    )
+
+
+def test_printed_temperatures_stand_beside_bert_alone() -> None:
+    row = {table3.KEY: 1.5}
+    assert table3._beside(row, "bert-base", "w")["printed real"] == 58.23
+    assert table3._beside(row, "squeezenet1.1", "w")["printed real"] == "–"

@@ -1,0 +1,172 @@
+"""Does a warmer dream make the real result better? A sweep of the dream's temperature (the papers' Table III).
+
+rlflow reproduce table3
+rlflow reproduce table3 --worlds "best, on paper" --seeds 0,1 --temperatures 0,1,2
+
+The temperature acts while the policy is trained; one world model a seed serves all temperatures. In a deterministic
+world a temperature has nothing to act on, so that there are four:
+
+    paper, on paper      the published model as built (preset `paper-cut`: a tenth of its episodes and epochs), roofline
+    best, on paper       this project's model (preset `demo` with one round of recollection), roofline
+    best, noisy prices   the same under prices of kernels that are drawn anew at every step (`--prices FILE`)
+    best, by the clock   the same under times of whole graphs, drawn anew (`endtoend:cpu:noise=resampled`)
+
+The last one is on BERT-Tiny, the others are on BERT-Base and SqueezeNet1.1. A point of the preset `demo` takes five
+minutes beside its world model, one of `paper-cut` an hour.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from experiments.errors import UserError
+from experiments.executors.local import LocalExecutor
+from experiments.executors.units import COMMITTED, DIRECTORY, UNITS, Record
+from experiments.reproduce.options import add_seeds, chosen_seeds, named
+from experiments.reproduce.papers.printed import TEMPERATURES
+from experiments.reproduce.search.plays import ON_PAPER, SMALL
+from experiments.reproduce.table import UNDEFINED, Table
+from experiments.runs.progress import ProgressDisplay
+from experiments.sweeps.over import Axis
+from experiments.sweeps.point import FIGURES
+from experiments.sweeps.show import USUAL, draw, rows_of, said, series_of
+from experiments.sweeps.sweep import Sweep
+
+NAME = "table3"
+KEY = "dream.temperature"
+SEEDS = {"smoke": "0,1", "full": "0,1,2,3,4"}
+DEFAULT = {"smoke": "0,1,2", "full": "0,0.1,0.5,0.75,1,1.2,1.5,1.75,2,2.5,3"}
+TINY = {"bert-base": "bert-base-tiny", "squeezenet1.1": "squeezenet1.1-tiny", "bert-l2-h128": "bert-base-tiny"}
+"""The graphs of the scale `smoke`."""
+NOISY = ("device=cpu", "evaluate.climb_seconds=0", "recollect.rounds=1", "dream.noise=true")
+
+
+@dataclass(frozen=True)
+class World:
+    """Where policies are trained and judged.
+
+    Attributes:
+      graphs: names in the zoo.
+      preset, settings: as for `--preset` and `--set`.
+    """
+
+    graphs: Sequence[str]
+    preset: str
+    settings: tuple[str, ...]
+
+
+PAPERS_GRAPHS = ("bert-base", "squeezenet1.1")
+PRICES = "best, noisy prices"
+WORLDS: Mapping[str, World] = {
+    "paper, on paper": World(PAPERS_GRAPHS, "paper-cut", ON_PAPER),
+    "best, on paper": World(PAPERS_GRAPHS, "demo", (*ON_PAPER, "recollect.rounds=1")),
+    PRICES: World(PAPERS_GRAPHS, "demo", NOISY),
+    "best, by the clock": World(("bert-l2-h128",), "demo", ("costs=endtoend:cpu:noise=resampled", *NOISY)),
+}
+"""The four worlds by name."""
+
+COLUMNS = {
+    "graph": "cleaned in full",
+    "world": "how policies are trained and judged",
+    KEY: "τ while the policy was trained",
+    "seeds": "runs",
+    **{
+        key: text
+        for name in USUAL
+        for key, text in (
+            (name, f"{FIGURES[name]}: mean of the seeds"),
+            (f"{name} low", "95 % interval of this mean, lower end"),
+            (f"{name} high", "upper end"),
+            (f"{name} IQM", "mean of the middle half of the seeds"),
+        )
+    },
+    "printed dream": "the papers' score of the world model on BERT [%]",
+    "printed real": "the papers' real score on BERT [%]",
+}
+FORMATS = {key: ".2f" for key in COLUMNS if key.split()[0] in (*USUAL, "printed")}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that only this table has."""
+    add_seeds(parser, SEEDS["full"])
+    parser.add_argument("--worlds", metavar="A;B;…", help=f"worlds (all that are possible: {'; '.join(WORLDS)})")
+    parser.add_argument("--temperatures", metavar="A,B,…", help=f"temperatures ({DEFAULT['full']})")
+    parser.add_argument(
+        "--prices", metavar="FILE", help=f"database of recorded prices of kernels, for the world '{PRICES}'"
+    )
+
+
+def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
+    """Sweeps the temperature in every world; finished points are not done again.
+
+    Raises:
+      UserError: a world is unknown, or needs prices that are not named.
+    """
+    worlds = named(options.worlds, WORLDS, "world", separator=";")
+    if PRICES in worlds and not options.prices:
+        if options.worlds is not None:
+            raise UserError(f"The world '{PRICES}' replays prices: name their database with --prices FILE.")
+        progress.note(f"The world '{PRICES}' is left out, because no --prices are named.")
+        worlds = {name: world for name, world in worlds.items() if name != PRICES}
+    temperatures = options.temperatures or DEFAULT[options.scale]
+    seeds = chosen_seeds(options, SEEDS[options.scale])
+    rows: list[Record] = []
+    sentences: list[str] = []
+    figures = {}
+    for world_name, world in worlds.items():
+        for graph in world.graphs:
+            name = TINY[graph] if options.scale == "smoke" else graph
+            sweep = sweep_of(name, world_name, world, temperatures, seeds, options)
+            records = swept(sweep, options, progress)
+            (series,) = series_of(records, KEY)
+            rows += [_beside(row, name, world_name) for row in rows_of([series], KEY, USUAL)]
+            about = f"{name}, {world_name}"
+            sentences += [f"{about}: {sentence}" for sentence in said(series, KEY, USUAL, 1.0)]
+            figures[f"{name}-{world_name.replace(', ', '-').replace(' ', '-')}"] = partial(draw, [series], KEY, USUAL)
+    return Table(
+        "Temperature of the dream",
+        COLUMNS,
+        FORMATS,
+        rows,
+        options.command_line,
+        "Printed figures: Table III of RLFlow, on BERT.",
+        "\n\n".join(sentences),
+        figures,
+    )
+
+
+def sweep_of(
+    graph: str, world_name: str, world: World, temperatures: str, seeds: Sequence[int], options: argparse.Namespace
+) -> Sweep:
+    """Returns the sweep of one world on one graph."""
+    prices = (f"costs={options.prices}:noise=resampled",) if world_name == PRICES else ()
+    small = SMALL if options.scale == "smoke" else ()
+    axes = [Axis.parsed(f"{KEY}={temperatures}"), Axis("seed", tuple(seeds))]
+    folder = DIRECTORY / NAME / "sweeps" / f"{graph}-{world_name.replace(', ', '-').replace(' ', '-')}-{options.scale}"
+    changes = (*world.settings, *prices, *small)
+    return Sweep.of(graph, world.preset, changes, axes, folder=folder, committed=COMMITTED / NAME / UNITS)
+
+
+def swept(sweep: Sweep, options: argparse.Namespace, progress: ProgressDisplay) -> list[Record]:
+    """Returns the records of all points.
+
+    Raises:
+      Exception: the error of the first point that failed, after all others have ended.
+    """
+    records: list[Record] = []
+    executor = LocalExecutor(f"{NAME} {sweep.folder.name}", options.processes, progress)
+    failures = sweep.run(executor, lambda point, record: records.append(record), [])
+    if failures:
+        raise failures[0].error
+    return records
+
+
+def _beside(row: Mapping[str, object], graph: str, world: str) -> Record:
+    """Returns a row with its names, and what the papers print of its temperature on BERT."""
+    temperature = row[KEY]
+    printed = TEMPERATURES.get(temperature) if graph == "bert-base" and isinstance(temperature, int | float) else None
+    dream, real = printed or (UNDEFINED, UNDEFINED)
+    return {**row, "graph": graph, "world": world, "printed dream": dream, "printed real": real}
