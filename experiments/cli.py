@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from experiments.config.run import RunConfig
 
 DIFFERENT, BAD_INPUT, UNVERIFIED = 1, 2, 3
+ALL = "all"
+"""The name that stands for all tables."""
 
 EXAMPLES = """\
 examples:
@@ -112,6 +114,9 @@ def _add_reproduce(commands: argparse._SubParsersAction[_Parser]) -> None:
 
     parser = commands.add_parser("reproduce", help="print a table of the papers or of this project, and write it")
     tables = parser.add_subparsers(dest="table", metavar="TABLE", required=True, parser_class=_Parser)
+    everything = tables.add_parser(ALL, help="all of these, one after another; goes on when one fails")
+    everything.add_argument("--scale", choices=("smoke", "full"), default="full", help="smoke: a quick look (full)")
+    everything.add_argument("-o", "--output", metavar="DIR", type=Path, help="folder of their folders (runs/reproduce)")
     for name, (_, about) in TABLES.items():
         table = tables.add_parser(name, help=about, formatter_class=argparse.RawDescriptionHelpFormatter)
         table.add_late = _add_table_options
@@ -417,7 +422,26 @@ def _train(options: argparse.Namespace) -> int:
     return 0
 
 
+def _reproduce_all(options: argparse.Namespace) -> int:
+    """Makes every table; one that cannot be made does not keep the others from it."""
+    from experiments.reproduce import TABLES
+
+    failed = []
+    for name in TABLES:
+        output = [] if options.output is None else ["-o", str(options.output / name)]
+        arguments = ["reproduce", name, "--scale", options.scale, "--force", *output]
+        each = build_parser().parse_args(arguments)
+        each.arguments = tuple(arguments)
+        if _carried_out(partial(_reproduce, each)):
+            failed.append(name)
+    made = len(TABLES) - len(failed)
+    print(f"\n{made} of {len(TABLES)} tables are made{': all but ' * bool(failed)}{', '.join(failed)}.")
+    return BAD_INPUT if failed else 0
+
+
 def _reproduce(options: argparse.Namespace) -> int:
+    if options.table == ALL:
+        return _reproduce_all(options)
     from experiments import reproduce
     from experiments.reproduce.other_devices import with_other_devices
     from experiments.reproduce.table import require_writable_folder

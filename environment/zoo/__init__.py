@@ -43,7 +43,7 @@ from typing import Any
 
 import onnx
 
-__all__ = ["ZooError", "build", "contains", "names", "published_names"]
+__all__ = ["ZooError", "build", "contains", "names", "published_names", "tiny"]
 
 TINY = "-tiny"
 _GENERATED = re.compile(r"generated-(0|[1-9][0-9]{0,8})")
@@ -93,6 +93,16 @@ def contains(name: str) -> bool:
 def published_names() -> list[str]:
     """Returns the names of the full-size networks of the papers' tables, which our tables are about by default."""
     return [name for name, family in _FAMILIES.items() if family != "composed"]
+
+
+def tiny(name: str) -> str:
+    """Returns the name of a tiny network that has the structure of the network called `name`, for tests."""
+    base = name.partition(":")[0].removesuffix(TINY)
+    if _GENERATED.fullmatch(base):
+        return f"composed-0{TINY}"
+    family = family_of(base)
+    of_family = [each for each, other in _FAMILIES.items() if other == family]
+    return f"{base if base in of_family else of_family[0]}{TINY}"
 
 
 def family_of(name: str) -> str:

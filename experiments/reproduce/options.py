@@ -21,16 +21,21 @@ def add_graphs(parser: argparse.ArgumentParser, default: str = "the full-size on
     parser.add_argument("graphs", nargs="*", metavar="GRAPH", help=f"zoo graphs (default: {default})")
 
 
-def chosen_graphs(named: Sequence[str]) -> list[str]:
-    """Returns the named graphs; if there are none, the full-size graphs that a paper defines.
+def chosen_graphs(options: argparse.Namespace, default: Sequence[str] = ()) -> list[str]:
+    """Returns the named graphs; if there are none, the default ones, at the scale `smoke` their tiny variants.
 
+    Args:
+      default: empty: the full-size graphs that a paper defines.
     Raises:
       UserError: if a name is not in the zoo.
     """
-    for name in named:
+    for name in options.graphs:
         if not zoo.contains(name):
             raise UserError(f"No zoo graph is called {name!r}. {nearest_match(name, zoo.names())}")
-    return list(named) or zoo.published_names()
+    if options.graphs:
+        return list(options.graphs)
+    names = default or zoo.published_names()
+    return list(dict.fromkeys(map(zoo.tiny, names))) if options.scale == "smoke" else list(names)
 
 
 def add_device(parser: argparse.ArgumentParser, more: str = "") -> None:
@@ -74,12 +79,13 @@ def add_seeds(parser: argparse.ArgumentParser, default: str, more: str = "") -> 
 
 
 def chosen_seeds(options: argparse.Namespace, default: str) -> list[int]:
-    """Returns the seeds in ascending order, each once.
+    """Returns the seeds in ascending order, each once; at the scale `smoke`, the first two of the default ones.
 
     Raises:
       UserError: if the option is no list of numbers.
     """
-    return sorted(set(numbers_of("--seeds", options.seeds or default, least=0)))
+    seeds = sorted(set(numbers_of("--seeds", options.seeds or default, least=0)))
+    return seeds if options.seeds or options.scale != "smoke" else seeds[:2]
 
 
 def require_one_process(options: argparse.Namespace) -> None:

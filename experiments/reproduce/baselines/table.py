@@ -57,7 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Compares the tools on each graph; what is finished is not measured again."""
-    names = chosen_graphs(options.graphs)
+    names = chosen_graphs(options)
     runtime = OnnxRuntime(options.device, THREADS)
     tools, absent = installed(makers(options.device))
     ours = {name: our_best(name, options.scale, options.device, options.ours, progress) for name in names}

@@ -119,7 +119,7 @@ def studies(options: argparse.Namespace, progress: ProgressDisplay) -> list[Meas
       UserError: an unknown graph, a negative seed, fewer than one thread, or more than one process.
     """
     require_one_process(options)
-    names, costs, rules = chosen_graphs(options.graphs), costs_of(options), RuleSet.default()
+    names, costs, rules = chosen_graphs(options), costs_of(options), RuleSet.default()
     seed = chosen_seed(options)
     return [MeasuredGraph(name, rules, costs, options.scale, seed, progress) for name in names]
 

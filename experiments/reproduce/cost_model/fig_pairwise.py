@@ -102,7 +102,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Walks and searches from each graph; finished ones are not done again."""
-    names = chosen_graphs(options.graphs or [DEFAULT_GRAPH])
+    names = chosen_graphs(options, [DEFAULT_GRAPH])
     seed, scale = chosen_seed(options), options.scale
     try:
         costs = found_costs(options.costs)

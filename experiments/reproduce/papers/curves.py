@@ -79,7 +79,7 @@ class Curves:
 
     def reproduce(self, options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         """Reads the runs, and does those that are not finished."""
-        names, seeds = chosen_graphs(options.graphs or GRAPHS), chosen_seeds(options, self.seeds)
+        names, seeds = chosen_graphs(options, GRAPHS), chosen_seeds(options, self.seeds)
         players = {row: PLAYERS[row] for row in self.rows}
         records = run_units(units_of(names, players, seeds, options.scale), options, progress)
         rows = list(self.rows_of(records))

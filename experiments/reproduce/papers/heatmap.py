@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Reads the runs, and does those that are not finished."""
-    names, seeds = chosen_graphs(options.graphs or GRAPHS), chosen_seeds(options, SEEDS)
+    names, seeds = chosen_graphs(options, GRAPHS), chosen_seeds(options, SEEDS)
     player = named(options.row, PLAYERS, "row", separator=";")
     records = run_units(units_of(names, player, seeds, options.scale), options, progress)
     rows = rows_of(records)

@@ -47,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Reads the runs, and does those that are not finished."""
-    names, seeds = chosen_graphs(options.graphs or GRAPHS), chosen_seeds(options, SEEDS)
+    names, seeds = chosen_graphs(options, GRAPHS), chosen_seeds(options, SEEDS)
     players = {row: PLAYERS[row] for row in ROWS}
     rows = list(rows_of(run_units(units_of(names, players, seeds, options.scale), options, progress)))
     return Table(

@@ -52,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Counts on each graph."""
-    names = chosen_graphs(options.graphs or list(PROPERTIES))
+    names = chosen_graphs(options, list(PROPERTIES))
     units = [Unit(f"{name} {clean}", partial(counted, name, clean)) for name in names for clean in CLEAN_UPS]
     rows = [{**record, **printed(record)} for record in run_units(units, options, progress)]
     return Table(

@@ -60,7 +60,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Optimises each graph with each seed; finished runs are not done again."""
-    names = chosen_graphs(options.graphs or GRAPHS)
+    names = chosen_graphs(options, GRAPHS)
     seeds = chosen_seeds(options, SEEDS)
     runs = [DefaultRun(name, options.scale, options.device, seed) for name in names for seed in seeds]
     records = run_units([run.unit for run in runs], options, progress, measures=True)

@@ -87,7 +87,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Plays each controller on each graph with each seed; finished units are not done again."""
-    names = chosen_graphs(options.graphs or (*GRAPHS, *GENERATED))
+    names = chosen_graphs(options, (*GRAPHS, *GENERATED))
     players = chosen_players(options.controllers)
     seconds = SECONDS[options.scale] if options.seconds is None else options.seconds
     require_at_least(1, seconds=seconds)

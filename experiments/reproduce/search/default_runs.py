@@ -243,7 +243,7 @@ def chosen_models(options: argparse.Namespace) -> list[str]:
       UserError: a path does not exist, a folder holds no ONNX file, two files have one name, or both kinds are named.
     """
     if not options.models:
-        return chosen_graphs(options.graphs)
+        return chosen_graphs(options)
     if options.graphs:
         raise UserError(f"--models names files, and {', '.join(options.graphs)} zoo graphs. Name one kind.")
     files = [file for path in options.models for file in _files(path)]

@@ -66,7 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Climbs from each graph; finished graphs are not climbed again."""
-    names = chosen_graphs(options.graphs)
+    names = chosen_graphs(options)
     runtime = OnnxRuntime(options.device, chosen_threads(options), options.level)
     seconds = SECONDS[options.scale]
     if options.seconds is not None:

@@ -39,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Optimises each graph with each seed; finished runs are not done again."""
-    names = chosen_graphs(options.graphs or [GRAPH])
+    names = chosen_graphs(options, [GRAPH])
     seeds = chosen_seeds(options, SEEDS)
     runs = [DefaultRun(name, options.scale, options.device, seed, options.busy) for name in names for seed in seeds]
     rows = run_units([run.unit for run in runs], options, progress, measures=True)

@@ -52,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Searches each graph; finished graphs are not searched again."""
     baseline, budget = _load(options.baseline), BUDGETS[options.scale]
-    units = [Unit(name, partial(_unit, name, budget, options.baseline)) for name in chosen_graphs(options.graphs)]
+    units = [Unit(name, partial(_unit, name, budget, options.baseline)) for name in chosen_graphs(options)]
     rows = run_units(units, options, progress)
     return Table(
         "What the shipped rules find",

@@ -101,7 +101,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Optimises each graph in each way with each seed; finished runs are not done again."""
-    names, rows = chosen_graphs(options.graphs or GRAPHS), list(named(options.rows, ROWS, "row"))
+    names, rows = chosen_graphs(options, GRAPHS), list(named(options.rows, ROWS, "row"))
     seeds = chosen_seeds(options, SEEDS)
     runs = [
         (row, run_of(row, name, options.scale, options.device, seed))

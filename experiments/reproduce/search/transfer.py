@@ -43,7 +43,8 @@ ELSEWHERE: Mapping[str, Sequence[tuple[str, str]]] = {
     "squeezenet1.1-tiny": [("squeezenet1.1-tiny:image_size=48", ITS_COSTS), ("squeezenet1.1-tiny", "roofline:xeon")],
 }
 """The graphs and costs that are played, by the graph that was trained on; the last one is for a quick look."""
-GRAPHS = ("bert-base", "resnet18")
+GRAPHS = {"smoke": ("squeezenet1.1-tiny",), "full": ("bert-base", "resnet18")}
+"""The graphs that are trained on by default, by scale."""
 LEARNERS: Mapping[str, Player] = {
     "ppo, dream": Player("ppo", ("world=dream",)),
     "ppo, pointer": Player("ppo", ("world=real", "policy.head=pointer")),
@@ -80,7 +81,7 @@ FORMATS = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this table has."""
-    known = f"graphs to train on ({', '.join(GRAPHS)}; known: {', '.join(ELSEWHERE)})"
+    known = f"graphs to train on ({', '.join(GRAPHS['full'])}; known: {', '.join(ELSEWHERE)})"
     parser.add_argument("graphs", nargs="*", metavar="GRAPH", help=known)
     add_seeds(parser, SEEDS)
     parser.add_argument("--controllers", metavar="A;B;…", help=f"rows that learn (all: {'; '.join(LEARNERS)})")
@@ -88,7 +89,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Plays each trained controller elsewhere; finished units are not done again."""
-    names, seeds = options.graphs or GRAPHS, chosen_seeds(options, SEEDS)
+    names, seeds = options.graphs or GRAPHS[options.scale], chosen_seeds(options, SEEDS)
     for name in names:
         if name not in ELSEWHERE:
             raise UserError(f"No other graph is like '{name}'. Choose among {', '.join(ELSEWHERE)}.")

@@ -105,7 +105,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Times the steps of each graph; finished graphs are not timed again."""
-    names = chosen_graphs(options.graphs or DEFAULT_GRAPHS)
+    names = chosen_graphs(options, DEFAULT_GRAPHS)
     costs = EndToEnd(options.device, effort=SCALES[options.scale].effort)
     study = StepTimes(SCALES[options.scale], costs, dreams=not options.without_dream)
     units = [Unit(name, partial(study.times, name, options.scale)) for name in names]

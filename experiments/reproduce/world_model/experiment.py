@@ -115,7 +115,7 @@ class WorldModelTable:
         effort = dataclasses.replace(effort, episodes=min(self.most_episodes or effort.episodes, effort.episodes))
         assignments = [*self.assignments.get(options.scale, ()), *options.set]
         config = _config(options, assignments)
-        names = chosen_graphs(options.graphs or self.graphs[options.scale])
+        names = chosen_graphs(options, self.graphs[options.scale])
         settings = {
             (name, label): Setting(name, _config(options, [*assignments, *different]))
             for name in names

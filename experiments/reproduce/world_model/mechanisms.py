@@ -174,7 +174,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Trains and evaluates every setting on each graph and seed; finished units are not done again."""
     assignments = tuple(options.set)
     config = _config(options.scale, assignments)
-    chosen = chosen_graphs(options.graphs or GRAPHS[options.scale])
+    chosen = chosen_graphs(options, GRAPHS[options.scale])
     mechanisms = named(options.without, MECHANISMS, "mechanism")
     keys = [
         (label, graph, seed)

@@ -79,7 +79,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Trains and judges each graph by each schedule with each seed; finished units are not done again."""
-    names, schedules = chosen_graphs(options.graphs or GRAPHS), named(options.schedules, SCHEDULES, "schedule")
+    names, schedules = chosen_graphs(options, GRAPHS), named(options.schedules, SCHEDULES, "schedule")
     seeds = chosen_seeds(options, SEEDS)
     units = [
         Unit(f"{name} {schedule} seed {seed}", partial(judged, name, schedule, options.scale, seed))

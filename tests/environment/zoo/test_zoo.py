@@ -243,6 +243,13 @@ def test_a_network_can_be_built_otherwise() -> None:
     assert zoo.contains("bert-base-tiny:layers=3,sequence=8") and zoo.family_of("bert-base-tiny:layers=3") == "bert"
 
 
+def test_every_network_has_a_tiny_one_of_its_structure() -> None:
+    assert [
+        zoo.tiny(name) for name in ("resnet50", "resnet50-tiny", "minilm-l6", "generated-7", "bert-base:layers=6")
+    ] == [*("resnet50-tiny", "resnet50-tiny", "bert-base-tiny", "composed-0-tiny", "bert-base-tiny")]
+    assert all(zoo.tiny(name) in zoo.names() for name in zoo.names())
+
+
 @pytest.mark.parametrize("sizes", ["layer=3", "layers", "layers=", "layers=x", "layers=0", "layers=3,", ""])
 def test_sizes_that_a_network_does_not_have_are_one_clear_error(sizes: str) -> None:
     assert not zoo.contains(f"bert-base-tiny:{sizes}")

@@ -1,0 +1,50 @@
+"""`rlflow reproduce all`: every table is made, whatever becomes of the others; names and defaults of tables."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from environment import zoo
+from experiments import reproduce
+from experiments.cli import main
+from experiments.reproduce.options import chosen_graphs, chosen_seeds
+
+
+def test_one_table_that_fails_does_not_keep_the_others_from_being_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tables = {name: reproduce.TABLES[name] for name in ("baselines", "table1")}
+    monkeypatch.setattr("experiments.reproduce.TABLES", tables)
+    Path("made").mkdir()
+    Path("made/baselines").write_text("no folder")
+    assert main(["reproduce", "all", "--scale", "smoke", "-o", "made"]) == 2
+    printed = capsys.readouterr()
+    assert "1 of 2 tables are made: all but baselines." in printed.out and "rlflow:" in printed.err
+    assert Path("made/table1/table.csv").is_file()
+    Path("made/baselines").unlink()
+    monkeypatch.setattr("experiments.reproduce.TABLES", {"table1": tables["table1"]})
+    assert main(["reproduce", "all", "--scale", "smoke", "-o", "made"]) == 0
+    assert "1 of 1 tables are made." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", reproduce.TABLES)
+def test_every_table_says_what_it_is_and_how_it_is_made(name: str) -> None:
+    text = reproduce.load(name).description
+    assert f"rlflow reproduce {name}" in text and len(text.splitlines()) > 3
+
+
+def test_a_quick_look_takes_tiny_graphs_and_two_seeds() -> None:
+    def options(scale: str, *graphs: str, seeds: str | None = None) -> argparse.Namespace:
+        return argparse.Namespace(scale=scale, graphs=list(graphs), seeds=seeds)
+
+    assert chosen_graphs(options("smoke")) == [zoo.tiny(name) for name in zoo.published_names()]
+    assert chosen_graphs(options("smoke"), ["bert-base", "minilm-l6"]) == ["bert-base-tiny"]
+    assert chosen_graphs(options("smoke", "resnet18")) == ["resnet18"]
+    assert chosen_graphs(options("full"), ["bert-base"]) == ["bert-base"]
+    assert chosen_seeds(options("smoke"), "0,1,2,3") == [0, 1]
+    assert chosen_seeds(options("smoke", seeds="3,5,4"), "0") == [3, 4, 5]
+    assert chosen_seeds(options("full"), "2,1,1") == [1, 2]
