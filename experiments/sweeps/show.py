@@ -85,16 +85,7 @@ def shown(
         **({"series": "values of the other axes"} if any(series.name for series in all_series) else {}),
         chosen: "the setting",
         "seeds": "finished points",
-        **{
-            key: text
-            for name in given
-            for key, text in (
-                (name, f"{FIGURES[name]}: mean of the seeds"),
-                (f"{name} low", "95 % interval of this mean, lower end"),
-                (f"{name} high", "upper end"),
-                (f"{name} IQM", "mean of the middle half of the seeds"),
-            )
-        },
+        **columns_of(given),
     }
     return Table(
         f"Sweep of {chosen}",
@@ -106,6 +97,20 @@ def shown(
         "\n\n".join(sentence for series in all_series for sentence in said(series, chosen, given, reference)),
         {chosen: partial(draw, all_series, chosen, given)},
     )
+
+
+def columns_of(figures: Sequence[str]) -> dict[str, str]:
+    """Returns the columns of some figures, with their meaning."""
+    return {
+        key: text
+        for name in figures
+        for key, text in (
+            (name, f"{FIGURES[name]}: mean of the seeds"),
+            (f"{name} low", "95 % interval of this mean, lower end"),
+            (f"{name} high", "upper end"),
+            (f"{name} IQM", "mean of the middle half of the seeds"),
+        )
+    }
 
 
 def _axis(records: Sequence[Record], x: str | None) -> str:

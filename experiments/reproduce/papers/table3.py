@@ -31,8 +31,7 @@ from experiments.reproduce.search.plays import ON_PAPER, SMALL
 from experiments.reproduce.table import UNDEFINED, Table
 from experiments.runs.progress import ProgressDisplay
 from experiments.sweeps.over import Axis
-from experiments.sweeps.point import FIGURES
-from experiments.sweeps.show import USUAL, draw, rows_of, said, series_of
+from experiments.sweeps.show import USUAL, columns_of, draw, rows_of, said, series_of
 from experiments.sweeps.sweep import Sweep
 
 NAME = "table3"
@@ -73,16 +72,7 @@ COLUMNS = {
     "world": "how policies are trained and judged",
     KEY: "τ while the policy was trained",
     "seeds": "runs",
-    **{
-        key: text
-        for name in USUAL
-        for key, text in (
-            (name, f"{FIGURES[name]}: mean of the seeds"),
-            (f"{name} low", "95 % interval of this mean, lower end"),
-            (f"{name} high", "upper end"),
-            (f"{name} IQM", "mean of the middle half of the seeds"),
-        )
-    },
+    **columns_of(USUAL),
     "printed dream": "the papers' score of the world model on BERT [%]",
     "printed real": "the papers' real score on BERT [%]",
 }
