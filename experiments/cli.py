@@ -110,6 +110,7 @@ def _add_table_options(parser: _Parser) -> None:
 
 
 def _add_reproduce(commands: argparse._SubParsersAction[_Parser]) -> None:
+    from experiments.executors.choice import add_executor
     from experiments.reproduce import TABLES
 
     parser = commands.add_parser("reproduce", help="print a table of the papers or of this project, and write it")
@@ -129,9 +130,7 @@ def _add_reproduce(commands: argparse._SubParsersAction[_Parser]) -> None:
             help="default: runs/reproduce/TABLE; with --device another than the CPU, the folder of that name in it",
         )
         table.add_argument("--force", action="store_true", help="overwrite what TABLE has left in DIR")
-        table.add_argument(
-            "--processes", metavar="N", type=int, default=1, help="number of units of work that run at a time (1)"
-        )
+        add_executor(table, "units of work")
 
 
 def _add_optimise(commands: argparse._SubParsersAction[_Parser]) -> None:

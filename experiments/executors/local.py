@@ -46,12 +46,14 @@ class Unit:
       lane: units of one lane run one after another, in the order in which they were submitted, because a later one
         reads files that an earlier one writes. By default every unit has its own lane.
       keeps: whether `work` keeps its result with `once`, so that a finished one is read without another process.
+      measures: whether it measures times, so that no other such unit may run on the same machine meanwhile.
     """
 
     name: str
     work: Work
     lane: str = ""
     keeps: bool = False
+    measures: bool = False
 
 
 class Result(NamedTuple):
@@ -98,7 +100,7 @@ def finished(units: Sequence[Unit]) -> list[Record | None]:
     Raises:
       Exception: the error of the first unit that failed.
     """
-    results = [_finished(replace(unit, keeps=True)) for unit in units]
+    results = [finished_result(replace(unit, keeps=True)) for unit in units]
     for result in results:
         if result is not None and result.error is not None:
             raise result.error
@@ -153,7 +155,7 @@ class LocalExecutor:
 
     def _in_processes(self, lanes: Sequence[deque[Unit]]) -> Iterator[Result]:
         for units in lanes:
-            while units and (result := _finished(units[0])):
+            while units and (result := finished_result(units[0])):
                 units.popleft()
                 yield result
         waiting, running = deque(units for units in lanes if units), list[_Lane]()
@@ -178,13 +180,13 @@ class LocalExecutor:
                 lane.stop(ask_again=True)
 
 
-def _finished(unit: Unit) -> Result | None:
+def finished_result(unit: Unit) -> Result | None:
     """Returns the result of a unit that an earlier run has finished; None if there is none."""
     if not unit.keeps:
         return None
     raise_if_received()
     with reading_only():
-        result = _result(unit, _Silent())
+        result = _result(unit, Silent())
     return None if isinstance(result.error, UnfinishedError) else result
 
 
@@ -264,10 +266,10 @@ def _run_lane(units: Sequence[Unit], sender: Connection) -> None:
             if result.error is None:
                 sender.send(("record", result.record))
             else:
-                sender.send(("error", _sendable(result.error)))
+                sender.send(("error", sendable(result.error)))
 
 
-def _sendable(error: Exception) -> Exception:
+def sendable(error: Exception) -> Exception:
     """Returns the error with its traceback as a note; if it cannot be pickled, a RuntimeError with its text."""
     error.add_note("".join(traceback.format_exception(error)))
     try:
@@ -276,7 +278,7 @@ def _sendable(error: Exception) -> Exception:
         return RuntimeError(f"{type(error).__name__}: {error}")
 
 
-class _Silent:
+class Silent:
     """A progress display that shows nothing."""
 
     def stage(self, title: str, total: int) -> contextlib.AbstractContextManager[Bar]:
@@ -289,7 +291,7 @@ class _Silent:
         pass
 
 
-class _Notes(_Silent):
+class _Notes(Silent):
     """The progress display of a unit in another process: it sends the notes, and shows nothing else."""
 
     def __init__(self, sender: Connection) -> None:

@@ -29,7 +29,11 @@ DIGITS = 6
 
 Record = dict[str, Any]
 
+Files = list[tuple[Path, str]]
+"""Paths and contents of files."""
+
 _reading_only: ContextVar[bool] = ContextVar("reading_only", default=False)
+_collected: ContextVar[Files | None] = ContextVar("collected", default=None)
 
 
 class UnfinishedError(Exception):
@@ -44,6 +48,25 @@ def reading_only() -> Iterator[None]:
         yield
     finally:
         _reading_only.reset(token)
+
+
+@contextlib.contextmanager
+def collecting() -> Iterator[Files]:
+    """Yields a list to which `keep` adds every file that it writes inside the block, for another machine to write."""
+    files: Files = []
+    token = _collected.set(files)
+    try:
+        yield files
+    finally:
+        _collected.reset(token)
+
+
+def keep(path: Path, text: str) -> None:
+    """Writes the file of a finished unit, whole or not at all."""
+    write_text(path, text)
+    files = _collected.get()
+    if files is not None:
+        files.append((path, text))
 
 
 def once(
@@ -81,7 +104,7 @@ def once(
     if _reading_only.get():
         raise UnfinishedError(f"{table}: {name} is not finished.")
     record = _rounded(work()) if anywhere else work()
-    write_text(path, json.dumps(record, indent=None if anywhere else 1))
+    keep(path, json.dumps(record, indent=None if anywhere else 1))
     return record
 
 

@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from environment import zoo
 from experiments.errors import UserError, nearest_match, require_at_least
-from experiments.executors.local import LocalExecutor, Record, Unit, records
+from experiments.executors.choice import chosen_executor
+from experiments.executors.local import Record, Unit, records
 from experiments.runs.progress import ProgressDisplay
 from experiments.studies.study import numbers_of
 
@@ -116,8 +117,8 @@ def run_units(
         require_one_process(options)
     if not units:
         return []
-    kept = [dataclasses.replace(unit, keeps=True) for unit in units]  # units of tables use `once`
-    return records(LocalExecutor(options.table, options.processes, progress), kept)
+    kept = [dataclasses.replace(unit, keeps=True, measures=measures) for unit in units]  # units of tables use `once`
+    return records(chosen_executor(options, options.table, progress), kept)
 
 
 def named(given: str | None, choices: Mapping[str, Choice], kind: str, separator: str = ",") -> dict[str, Choice]:

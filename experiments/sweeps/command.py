@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.errors import UserError, require_at_least
-from experiments.executors.local import LocalExecutor
+from experiments.executors.choice import add_executor, chosen_executor
+from experiments.executors.local import Executor
 from experiments.executors.units import Record
 from experiments.reproduce.table import require_writable_folder
 from experiments.runs.progress import ProgressDisplay, make_progress
@@ -51,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     running.add_argument("--draws", metavar="N", type=int, default=10, help="number of random draws (10)")
     running.add_argument("--draw-seed", metavar="N", type=int, default=0, help="seed of the random draws (0)")
     running.add_argument("-o", "--output", metavar="DIR", type=Path, help="folder of the sweep (below runs/sweeps)")
-    running.add_argument("--processes", metavar="N", type=int, default=1, help="points that run at a time (1)")
+    add_executor(running, "points")
     showing = parser.add_argument_group("to show one")
     showing.add_argument("--x", metavar="KEY", help="the axis to plot along (the one with the most values)")
     showing.add_argument(
@@ -89,7 +90,8 @@ def run(options: argparse.Namespace) -> int:
         seed=options.draw_seed,
         folder=options.output,
     )
-    failures = _run(sweep, options, make_progress())
+    progress = make_progress()
+    failures = _run(sweep, options, chosen_executor(options, "sweep", progress), progress)
     _show(sweep.folder, options)
     for failure in failures:
         print(f"\nFailed: {failure.point}: {failure.error}")
@@ -98,14 +100,13 @@ def run(options: argparse.Namespace) -> int:
     return FAILED if failures else 0
 
 
-def _run(sweep: Sweep, options: argparse.Namespace, progress: ProgressDisplay) -> Sequence[Failure]:
+def _run(sweep: Sweep, options: argparse.Namespace, executor: Executor, progress: ProgressDisplay) -> Sequence[Failure]:
     progress.note(f"Sweep of {len(sweep.points)} points in {sweep.folder}")
     progress.note(_line(["point", *LIVE]))
 
     def live(point: Point, record: Record) -> None:
         progress.note(_line([point.name, *(_cell(record["figures"].get(name)) for name in LIVE)]))
 
-    executor = LocalExecutor("sweep", options.processes, progress)
     return sweep.run(executor, live, options.over)
 
 

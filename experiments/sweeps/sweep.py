@@ -22,7 +22,7 @@ from experiments.config.run import RunConfig, load_config
 from experiments.config.tree import as_mapping, replaced
 from experiments.errors import UserError
 from experiments.executors.local import Executor, Unit
-from experiments.executors.units import Record
+from experiments.executors.units import Record, keep
 from experiments.pipeline.load import find_model
 from experiments.request import resolved
 from experiments.runs.directory import differences, digest
@@ -155,7 +155,7 @@ class Sweep:
 def kept(point: Point, progress: ProgressDisplay) -> Record:
     """Does a point and keeps its record in its file."""
     record = point.record(progress)
-    write_text(point.file, json.dumps(record, indent=1))
+    keep(point.file, json.dumps(record, indent=1))
     return record
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from experiments.errors import UserError
-from experiments.executors.local import LocalExecutor
+from experiments.executors.choice import chosen_executor
 from experiments.executors.units import COMMITTED, DIRECTORY, UNITS, Record
 from experiments.reproduce.options import add_seeds, chosen_seeds, named
 from experiments.reproduce.papers.printed import TEMPERATURES
@@ -147,7 +147,7 @@ def swept(sweep: Sweep, options: argparse.Namespace, progress: ProgressDisplay) 
       Exception: the error of the first point that failed, after all others have ended.
     """
     records: list[Record] = []
-    executor = LocalExecutor(f"{NAME} {sweep.folder.name}", options.processes, progress)
+    executor = chosen_executor(options, f"{NAME} {sweep.folder.name}", progress)
     failures = sweep.run(executor, lambda point, record: records.append(record), [])
     if failures:
         raise failures[0].error

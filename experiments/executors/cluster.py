@@ -1,0 +1,194 @@
+"""Units on the machines of a Ray cluster: `--executor ray --address HOST:PORT`.
+
+    ray start --head --resources '{"clock": 1}'                        # on one machine
+    ray start --address HOST:PORT --resources '{"clock": 1}'           # on each of the others
+    rlflow reproduce controllers --executor ray --address HOST:PORT
+
+A unit is done when its file exists. The driver, which is the process of the command, writes these files as results
+arrive, so that machines need not share a disk; after a restart the same command goes on with what is missing. Units of
+one lane run one after another, if possible on the machine of the first. Units that measure times need the resource
+`clock`, of which every machine has one. If a machine is lost, Ray runs its units again on another one.
+
+Ray is an extra (`pip install -e ".[ray]"`) and is imported when it is used. The machines need RLFlow too.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.errors import UserError
+from experiments.executors.local import Result, Silent, Unit, finished_result, sendable
+from experiments.executors.units import Files, Record, collecting
+from experiments.runs.progress import ProgressDisplay
+from experiments.runs.signals import raise_if_received
+from taso_ext.files import write_text
+
+CLOCK = "clock"
+"""The resource of which units that measure need one."""
+AUTO = "auto"
+"""The address of a cluster that runs on this machine."""
+RETRIES = 5
+"""How often a unit is begun again after its machine was lost."""
+SECONDS_BETWEEN_LOOKS = 1.0
+SECONDS_TO_ANSWER = 10.0
+
+
+class RayExecutor:
+    """Runs units on a Ray cluster.
+
+    Args:
+      title: title of the work, for the progress.
+      address: the cluster, `HOST:PORT`, or `auto` for one on this machine.
+      progress: shows how many units are finished and the expected time of the rest.
+    Raises:
+      UserError: Ray is not installed, no cluster answers, or its Python or Ray is of another version.
+    """
+
+    def __init__(self, title: str, address: str, progress: ProgressDisplay) -> None:
+        self._title, self._progress = title, progress
+        self._ray = _connected(address)
+        self._lanes: dict[object, deque[Unit]] = {}
+
+    def submit(self, unit: Unit) -> None:
+        """See `experiments.executors.local.Executor.submit`; nothing starts before `results`."""
+        self._lanes.setdefault(unit.lane or object(), deque()).append(unit)
+
+    def results(self) -> Iterator[Result]:
+        """See `experiments.executors.local.Executor.results`. An interruption ends the units on all machines.
+
+        Raises:
+          UserError: units measure times, but no machine has the resource `clock`; or a machine has no RLFlow.
+        """
+        lanes, self._lanes = list(self._lanes.values()), {}
+        if any(unit.measures for lane in lanes for unit in lane) and not self._ray.cluster_resources().get(CLOCK):
+            raise UserError(
+                f"Units that measure times need the resource '{CLOCK}', so that no two of them share a machine, and no "
+                f"machine of the cluster has it. Start each with: ray start … --resources '{{\"{CLOCK}\": 1}}'."
+            )
+        with self._progress.stage(f"{self._title}: units", sum(map(len, lanes))) as bar:
+            for done, result in enumerate(self._arriving(lanes), 1):
+                if result.error is not None:
+                    self._progress.note(f"{result.unit.name} failed: {result.error}")
+                bar.update(done)
+                yield result
+
+    def _arriving(self, lanes: Sequence[deque[Unit]]) -> Iterator[Result]:
+        running: dict[Any, tuple[deque[Unit], str | None]] = {}  # by the reference of the first unit of each lane
+        for lane in lanes:
+            yield from self._begun(lane, None, running)
+        try:
+            while running:
+                raise_if_received()
+                ready, _ = self._ray.wait(list(running), timeout=SECONDS_BETWEEN_LOOKS)
+                for reference in ready:
+                    lane, _ = running.pop(reference)
+                    result, node = self._arrived(reference, lane.popleft())
+                    yield result
+                    yield from self._begun(lane, node, running)
+        finally:
+            for reference in running:
+                self._ray.cancel(reference, force=True)
+
+    def _begun(
+        self, lane: deque[Unit], node: str | None, running: dict[Any, tuple[deque[Unit], str | None]]
+    ) -> Iterator[Result]:
+        """Begins the next unit of a lane, after the results of those that are finished already."""
+        while lane and (result := finished_result(lane[0])):
+            lane.popleft()
+            yield result
+        if not lane:
+            return
+        options: dict[str, Any] = {"max_retries": RETRIES, "num_cpus": 1}
+        if lane[0].measures:
+            options["resources"] = {CLOCK: 1}
+        if node is not None:
+            from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=True)
+        task = self._ray.remote(**options)(carried_out)
+        running[task.remote(lane[0], os.getcwd())] = lane, node
+
+    def _arrived(self, reference: Any, unit: Unit) -> tuple[Result, str | None]:
+        """Returns the result of a unit, whose files are then written, and the machine that it ran on."""
+        try:
+            outcome, files, node = self._ray.get(reference)
+        except Exception as error:  # errors of Ray; those of units are outcomes
+            if "failed to import" in str(error) or "No module named" in str(error):
+                raise UserError(
+                    "A machine of the cluster cannot import RLFlow, or one of the packages that it needs. Install the "
+                    f"version of this machine there. It said: {str(error).strip().splitlines()[-1]}"
+                ) from error
+            return Result(unit, None, RuntimeError(f"its machine or process was lost ({type(error).__name__})")), None
+        for path, text in files:
+            if not path.is_file():
+                write_text(path, text)
+        if isinstance(outcome, Exception):
+            return Result(unit, None, outcome), node
+        return Result(unit, outcome), node
+
+
+def carried_out(unit: Unit, directory: str) -> tuple[Record | Exception, Files, str]:
+    """Does a unit on a machine of the cluster.
+
+    Args:
+      directory: the working directory of the driver; the machine works in the directory of that name.
+    Returns:
+      The unit's record or its error, the files of finished units, and the machine.
+    """
+    import ray
+
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    os.chdir(directory)
+    node = ray.get_runtime_context().get_node_id()
+    with collecting() as files:
+        try:
+            return unit.work(Silent()), files, node
+        except Exception as error:
+            return sendable(error), files, node
+
+
+def _connected(address: str) -> Any:
+    """Returns the module `ray`, connected to a cluster."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError as error:
+        raise UserError(
+            '--executor ray needs Ray, which is not installed: pip install -e ".[ray]", or use --executor local.'
+        ) from error
+    if ray.is_initialized():
+        return ray
+    _require_answer(address)
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="error", configure_logging=False)
+    except Exception as error:  # ConnectionError, RuntimeError for other versions, ValueError for what is no address
+        raise UserError(
+            f"No Ray cluster can be used at '{address}': {str(error).strip().splitlines()[0]} Start one with "
+            "`ray start --head`, and name its address with --address."
+        ) from error
+    return ray
+
+
+def _require_answer(address: str) -> None:
+    """Raises UserError unless something listens at an address.
+
+    Ray itself waits for minutes, and then ends the process.
+    """
+    if address == AUTO:
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise UserError(f"--address expects HOST:PORT, for example 10.0.0.1:6379, but got '{address}'.")
+    try:
+        with socket.create_connection((host, int(port)), timeout=SECONDS_TO_ANSWER):
+            pass
+    except (OSError, OverflowError) as error:
+        raise UserError(
+            f"No Ray cluster answers at '{address}': {error}. Start one with `ray start --head`, and name its address "
+            "with --address."
+        ) from error
