@@ -8,6 +8,7 @@ import json
 import shlex
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
@@ -118,6 +119,7 @@ def _add_reproduce(commands: argparse._SubParsersAction[_Parser]) -> None:
     everything = tables.add_parser(ALL, help="all of these, one after another; goes on when one fails")
     everything.add_argument("--scale", choices=("smoke", "full"), default="full", help="smoke: a quick look (full)")
     everything.add_argument("-o", "--output", metavar="DIR", type=Path, help="folder of their folders (runs/reproduce)")
+    everything.add_argument("--force", action="store_true", help="overwrite what the tables have left in DIR")
     for name, (_, about) in TABLES.items():
         table = tables.add_parser(name, help=about, formatter_class=argparse.RawDescriptionHelpFormatter)
         table.add_late = _add_table_options
@@ -428,10 +430,15 @@ def _reproduce_all(options: argparse.Namespace) -> int:
     failed = []
     for name in TABLES:
         output = [] if options.output is None else ["-o", str(options.output / name)]
-        arguments = ["reproduce", name, "--scale", options.scale, "--force", *output]
+        arguments = ["reproduce", name, "--scale", options.scale, *output, *["--force"] * options.force]
         each = build_parser().parse_args(arguments)
         each.arguments = tuple(arguments)
-        if _carried_out(partial(_reproduce, each)):
+        try:
+            status = _carried_out(partial(_reproduce, each))
+        except Exception:  # a defect, which is shown like one
+            traceback.print_exc()
+            status = DIFFERENT
+        if status:
             failed.append(name)
     made = len(TABLES) - len(failed)
     print(f"\n{made} of {len(TABLES)} tables are made{': all but ' * bool(failed)}{', '.join(failed)}.")

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from controller.registry import foreign_names
 from experiments.config.run import OF_CONTROLLERS, RunConfig
 from experiments.config.tree import as_mapping, replaced
 from experiments.errors import UserError
 
-OF_WORLD_MODELS = ("collect", "world_model", "dream", "recollect")
-"""Sections that have no effect where nothing learns."""
+OF_WORLD_MODELS = ("world_model", "dream", "recollect")
+"""Sections that have no effect where nothing learns; `collect` also says how the random play beside it plays."""
 OF_DREAMS = ("dream", "recollect")
 """Sections that have no effect on what learns without a world model, whose encoder may still have its sizes."""
 SHARED = ("policy",)
@@ -22,8 +23,13 @@ SHARED = ("policy",)
 
 
 def in_effect(config: RunConfig) -> dict[str, Any]:
-    """Returns the settings that have an effect, as nested plain values."""
-    if not config.learns_in:
+    """Returns the settings that have an effect, as nested plain values.
+
+    A controller of another package may read any of them.
+    """
+    if config.controller in foreign_names():
+        without: set[str] = set()
+    elif not config.learns_in:
         without = {*OF_WORLD_MODELS, *OF_CONTROLLERS}
     else:
         own = {name for name in OF_CONTROLLERS if getattr(config, name) is config.of_controller}

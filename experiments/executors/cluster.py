@@ -103,7 +103,8 @@ class RayExecutor:
             yield result
         if not lane:
             return
-        options: dict[str, Any] = {"max_retries": RETRIES, "num_cpus": 1}
+        # A process of its own for each unit, because a process keeps the run directories that it has opened.
+        options: dict[str, Any] = {"max_retries": RETRIES, "num_cpus": 1, "max_calls": 1}
         if lane[0].measures:
             options["resources"] = {CLOCK: 1}
         if node is not None:
@@ -123,7 +124,8 @@ class RayExecutor:
                     "A machine of the cluster cannot import RLFlow, or one of the packages that it needs. Install the "
                     f"version of this machine there. It said: {str(error).strip().splitlines()[-1]}"
                 ) from error
-            return Result(unit, None, RuntimeError(f"its machine or process was lost ({type(error).__name__})")), None
+            said = f"its machine or process was lost, or Ray has failed: {type(error).__name__}: {error}"
+            return Result(unit, None, RuntimeError(said)), None
         for path, text in files:
             if not path.is_file():
                 write_text(path, text)

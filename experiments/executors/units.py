@@ -99,7 +99,7 @@ def once(
             return _read(file)
     if agree is not None:
         for record in _of_this_name(folders, name):
-            if agree(record["settings"], settings):
+            if "settings" in record and agree(record["settings"], settings):
                 return record
     if _reading_only.get():
         raise UnfinishedError(f"{table}: {name} is not finished.")

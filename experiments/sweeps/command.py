@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.errors import UserError, require_at_least
-from experiments.executors.choice import add_executor, chosen_executor
+from experiments.executors.choice import LOCAL, add_executor, chosen_executor
 from experiments.executors.local import Executor
 from experiments.executors.units import Record
 from experiments.reproduce.table import require_writable_folder
@@ -25,7 +25,7 @@ LIVE = ("real", "dream", "best", "minutes")
 EXAMPLES = """\
 examples:
   rlflow sweep bert-base --over dream.temperature=0,0.5,1,1.5 --over seed=0..4 --base demo
-  rlflow sweep squeezenet1.1 --over ppo.learning_rate=loguniform(1e-4,1e-2) --draws 10 --processes 2
+  rlflow sweep squeezenet1.1 --over ppo.learning_rate=loguniform(1e-4,1e-2) --draws 10 --set costs=roofline:rtx2070
   rlflow sweep show runs/sweeps/bert-base-demo-0a1b2c3d --figures real,gap
 """
 
@@ -90,6 +90,13 @@ def run(options: argparse.Namespace) -> int:
         seed=options.draw_seed,
         folder=options.output,
     )
+    if sweep.measures and options.executor == LOCAL and options.processes != 1:
+        raise UserError(
+            f"--processes is {options.processes}, but points measure times (costs={sweep.points[0].config.costs}), and "
+            "measurements that run at the same time would disturb one another. Leave it at 1, or choose costs that "
+            "time nothing, such as --set costs=roofline:rtx2070."
+        )
+    _require_shown(sweep, options)
     progress = make_progress()
     failures = _run(sweep, options, chosen_executor(options, "sweep", progress), progress)
     _show(sweep.folder, options)
@@ -110,6 +117,17 @@ def _run(sweep: Sweep, options: argparse.Namespace, executor: Executor, progress
     return sweep.run(executor, live, options.over)
 
 
+def _require_shown(sweep: Sweep, options: argparse.Namespace) -> None:
+    """Raises UserError if the options say something of the table that cannot be shown, before any work is done."""
+    nothing = {"point": {}, "settings": {}, "figures": dict.fromkeys(FIGURES, 0.0)}
+    records = [{**nothing, "point": dict(point.values)} for point in sweep.points]
+    shown(sweep.folder, records, "", x=options.x, figures=_named(options), reference=options.reference)
+
+
+def _named(options: argparse.Namespace) -> list[str]:
+    return [name.strip() for name in options.figures.split(",")] if options.figures else []
+
+
 def _line(cells: Sequence[str]) -> str:
     return f"{cells[0]:<40}" + "".join(f"{cell:>12}" for cell in cells[1:])
 
@@ -120,14 +138,15 @@ def _cell(value: float | None) -> str:
 
 def _show(folder: Path, options: argparse.Namespace) -> None:
     """Writes the table, the figure and the sentences into the folder, and prints them."""
-    read_sweep(folder)
+    over = [Axis.parsed(text) for text in read_sweep(folder)["over"]]
+    drawn = [axis.key for axis in over if axis.draw is not None]
     require_writable_folder(folder, force=True)
-    figures = [name.strip() for name in options.figures.split(",")] if options.figures else []
     records = list(read_records(folder))
     if not records and options.target[0] != SHOW:  # every point has failed, which is said
         return
     command = shlex.join(["rlflow", *options.arguments])
-    table = shown(folder, records, command, x=options.x, figures=figures, reference=options.reference)
+    options_of_table = {"x": options.x, "figures": _named(options), "reference": options.reference}
+    table = shown(folder, records, command, **options_of_table, drawn=drawn)
     table.write(folder)
     print(table.markdown(), end="")
     print(f"\n{table.finding}\n\n{folder / 'figure.png'}")

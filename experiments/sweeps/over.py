@@ -91,21 +91,33 @@ def _value(key: str, text: str) -> Any:
 
 def _range(text: str, first: str, last: str, step: str) -> tuple[Any, ...]:
     try:
-        low, high, by = Decimal(first), Decimal(last), Decimal(step)
-    except InvalidOperation as error:
+        low, high, by = (Decimal(repr(_finite(number))) for number in (first, last, step))
+    except (InvalidOperation, ValueError, OverflowError) as error:
         raise UserError(
             f"--over {text} is no range: expected numbers, as in seed=0..4 or dream.temperature=0..3:0.5."
         ) from error
-    if not (low.is_finite() and high.is_finite() and by.is_finite() and by > 0 and low <= high):
+    if not (by > 0 and low <= high):
         raise UserError(
             f"--over {text} holds no value: a range begins with its smallest value, and its step is above 0, as in "
             "seed=0..4 or dream.temperature=0..3:0.5."
         )
+    if float(high - low) / float(by) >= MOST_POINTS:
+        raise UserError(f"--over {text} holds more than {MOST_POINTS} values. Take larger steps.")
     count = int((high - low) / by) + 1
-    if count > MOST_POINTS:
-        raise UserError(f"--over {text} holds {count} values, more than {MOST_POINTS}. Take larger steps.")
     whole = all(number == number.to_integral_value() for number in (low, by))
     return tuple(int(low + by * index) if whole else float(low + by * index) for index in range(count))
+
+
+def _finite(text: str) -> float:
+    """Returns a number that is neither NaN nor infinite.
+
+    Raises:
+      ValueError: the text is no such number.
+    """
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
 
 
 def _distribution(text: str, kind: str, first: str, last: str) -> Callable[[float], float]:
@@ -135,6 +147,10 @@ def points(axes: Sequence[Axis], *, draws: int = 1, seed: int = 0) -> list[dict[
     for key in keys:
         if keys.count(key) > 1:
             raise UserError(f"--over {key} is given twice. Name all its values in one.")
+        if any(other.startswith(f"{key}.") for other in keys):
+            raise UserError(
+                f"--over {key} is a section of settings, of which other axes name some. Name settings alone."
+            )
     listed, drawn = [axis for axis in axes if axis.draw is None], [axis for axis in axes if axis.draw is not None]
     count = math.prod(len(axis.values) for axis in listed) * (draws if drawn else 1)
     if count > MOST_POINTS:

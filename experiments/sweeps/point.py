@@ -27,18 +27,17 @@ from experiments.runs.directory import RunDirectory, digest, finite
 from experiments.runs.manifest import make_manifest
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.run import Run
-from taso_ext import RuleSet
 
 LATER = (
     *OF_DREAMS,
     *OF_CONTROLLERS,
-    *("controller", "world", "options", "updates_per_checkpoint", "evaluate", "search", "verify", "measure", "device"),
+    *("controller", "world", "options", "updates_per_checkpoint", "evaluate", "search", "verify"),
 )
 """Settings that the world model of round 0 does not depend on."""
 POINTS = "points"
 """The folder of the points' figures within that of a sweep."""
 FIGURES = {
-    "real": "mean improvement at the end of real episodes that the policy samples [%]",
+    "real": "mean improvement at the end of real episodes that the policy samples, if it does [%]",
     "dream": "the same in dreams, at the temperature that it was trained at [%]",
     "dream_at_1": "the same in dreams at temperature 1 [%]",
     "best": "improvement of the best of its own real episodes [%]",
@@ -64,12 +63,14 @@ class Point:
       model: path of an ONNX file, or zoo name.
       values: the value of each axis.
       config: all settings, those of the axes included.
+      fingerprint: what else decides the result: graph, rules, prices, features and formats (`Loaded.fingerprint`).
       folder: the folder of the sweep.
     """
 
     model: str
     values: Mapping[str, Any]
     config: RunConfig
+    fingerprint: Mapping[str, Any]
     folder: Path
 
     @property
@@ -80,7 +81,7 @@ class Point:
     @property
     def file(self) -> Path:
         """The file of the point's figures."""
-        settings = {"config": in_effect(self.config), "rules": RuleSet.default().fingerprint}
+        settings = {"config": in_effect(self.config), "fingerprint": self.fingerprint}
         return self.folder / POINTS / f"{digest(settings)}.json"
 
     @property
@@ -111,7 +112,11 @@ class Point:
         figures |= {name: counts[name] for name in counts if name in FIGURES}
         figures["minutes"] = sum(run.directory.stage_seconds().values()) / 60
         run.directory.mark_done()
-        return {"point": dict(self.values), "figures": {name: figures.get(name) for name in FIGURES}}
+        return {
+            "point": dict(self.values),
+            "settings": as_mapping(self.config),
+            "figures": {name: figures.get(name) for name in FIGURES},
+        }
 
     def _run(self, kind: str, settings: Mapping[str, Any], loaded: Loaded, progress: ProgressDisplay) -> Run:
         identity = {**settings, "fingerprint": loaded.fingerprint}
@@ -122,9 +127,8 @@ class Point:
 
 def _real(evaluation: Evaluation) -> Record:
     """Returns the figures of real play."""
-    sampled = evaluation.sampled or [evaluation.deterministic]
     return {
-        "real": _mean_at_end(sampled),
+        "real": _mean_at_end(evaluation.sampled),
         "best": 100 * evaluation.controller_best.improvement,
         "deterministic": _mean_at_end([evaluation.deterministic]),
         "random": _mean_at_end(evaluation.random),

@@ -61,6 +61,7 @@ def shown(
     x: str | None = None,
     figures: Sequence[str] = (),
     reference: float | None = None,
+    drawn: Sequence[str] = (),
 ) -> Table:
     """Returns the table of a sweep, with its figure; what it says is the table's finding.
 
@@ -69,18 +70,23 @@ def shown(
       command: the command that makes the table again.
       x: the axis to show along the figure; None: the one with the most values, besides the seed.
       figures: names of figures of the points.
-      reference: the value of x with which others are compared; None: the base's is not known, and none is compared.
+      reference: the value of x with which others are compared; None: none is.
+      drawn: axes whose values are random; they do not divide the points into series.
     Raises:
       UserError: there is no finished point, or no such axis or figure.
     """
     found = list(records)
+    axes = list(dict.fromkeys(key for record in found for key in record["point"]))
+    found = [{**record, "point": {key: _value(record, key) for key in axes}} for record in found]
     if not found:
         raise UserError(f"{folder} has no finished points yet. The command of the sweep makes some.")
     chosen, named = _axis(found, x), [_known("figure", figure, FIGURES) for figure in figures or USUAL]
     given = [name for name in named if any(record["figures"].get(name) is not None for record in found)]
     if not given:
         raise UserError(f"No point has the figures {', '.join(named)}. Choose others of {', '.join(FIGURES)}.")
-    all_series = series_of(found, chosen)
+    all_series = series_of(found, chosen, drawn)
+    if reference is not None and not any(reference in series.x for series in all_series):
+        raise UserError(f"No point has {chosen}={reference:g}, with which --reference would compare the others.")
     columns = {
         **({"series": "values of the other axes"} if any(series.name for series in all_series) else {}),
         chosen: "the setting",
@@ -132,11 +138,21 @@ def _known(kind: str, name: str, names: Iterable[str]) -> str:
     return name
 
 
-def series_of(records: Sequence[Record], x: str) -> list[Series]:
+def _value(record: Record, key: str) -> Any:
+    """Returns the value of an axis, also for a point of a command that did not vary it."""
+    if key in record["point"]:
+        return record["point"][key]
+    value = record["settings"]
+    for part in key.split("."):
+        value = value[part]
+    return value
+
+
+def series_of(records: Sequence[Record], x: str, drawn: Sequence[str] = ()) -> list[Series]:
     """Returns the series, and in each the values of x and the seeds in ascending order."""
     grouped: dict[str, list[Record]] = {}
     for record in records:
-        others = {key: value for key, value in record["point"].items() if key not in (x, SEED)}
+        others = {key: value for key, value in record["point"].items() if key not in (x, SEED, *drawn)}
         grouped.setdefault(", ".join(f"{key}={value}" for key, value in others.items()), []).append(record)
     found = []
     for name, group in grouped.items():
@@ -154,7 +170,10 @@ def series_of(records: Sequence[Record], x: str) -> list[Series]:
 
 def _ordered(values: Iterable[Any]) -> list[Any]:
     """Returns the distinct values: numbers in ascending order, then others in the order in which they came."""
-    distinct = list(dict.fromkeys(values))
+    distinct: list[Any] = []
+    for value in values:  # which may be lists, and are compared as numbers are: 0 is 0.0
+        if value not in distinct:
+            distinct.append(value)
     numbers = sorted(value for value in distinct if _is_number(value))
     return numbers + [value for value in distinct if not _is_number(value)]
 
@@ -185,25 +204,25 @@ def draw(all_series: Sequence[Series], x: str, figures: Sequence[str], path: Pat
     from experiments.reports.plots import plot_bands
 
     panels: dict[str, dict[str, Band]] = {}
+    names = _ordered(value for series in all_series for value in series.x)
+    numbers = all(map(_is_number, names))
     for series in all_series:
         for figure in figures:
-            band = _band(series, figure)
+            band = _band(series, figure, None if numbers else names)
             if band is not None:
-                panel, line = (figure, series.name) if len(all_series) > 1 else ("score [%]", figure)
-                panels.setdefault(panel, {})[line] = band
-    names = [value for series in all_series for value in series.x]
-    ticks = None if all(map(_is_number, names)) else {float(place): str(value) for place, value in enumerate(names)}
+                alike = len(all_series) == 1 and set(figures) <= set(USUAL)
+                panels.setdefault("score [%]" if alike else figure, {})[figure if alike else series.name or x] = band
+    ticks = None if numbers else {float(place): str(value) for place, value in enumerate(names)}
     plot_bands(path, f"Sweep of {x}", panels, {}, x, logarithmic=False, ticks=ticks)
 
 
-def _band(series: Series, figure: str) -> Band | None:
+def _band(series: Series, figure: str, names: Sequence[Any] | None) -> Band | None:
     values, places = series.values[figure], range(len(series.x))
     kept = [place for place in places if not np.isnan(values[:, place]).all()]
     if not kept:
         return None
     means = [mean_of_seeds(values[~np.isnan(values[:, place]), place]) for place in kept]
-    numbers = all(_is_number(series.x[place]) for place in kept)
-    xs = [float(series.x[place]) if numbers else float(place) for place in kept]
+    xs = [float(series.x[place] if names is None else names.index(series.x[place])) for place in kept]
     low, high = ([_end(mean, end) for mean in means] for end in ("low", "high"))
     return Band(xs, [mean.value for mean in means], low, high)
 

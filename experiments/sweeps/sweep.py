@@ -17,13 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiments.config.effect import effective
-from experiments.config.run import RunConfig, load_config
+from experiments.config.effect import OF_WORLD_MODELS, effective
+from experiments.config.run import OF_CONTROLLERS, RunConfig, load_config
 from experiments.config.tree import as_mapping, replaced
 from experiments.errors import UserError
 from experiments.executors.local import Executor, Unit
 from experiments.executors.units import Record, keep
-from experiments.pipeline.load import find_model
+from experiments.pipeline.load import find_model, load
 from experiments.request import resolved
 from experiments.runs.directory import differences, digest
 from experiments.runs.progress import ProgressDisplay
@@ -32,6 +32,12 @@ from experiments.sweeps.point import POINTS, Point
 from taso_ext import RuleSet
 from taso_ext.files import write_text
 
+NOT_OF_LOADING = (
+    *("seed", "controller", "world", "options", "collect", "evaluate", "search", "updates_per_checkpoint"),
+    *OF_WORLD_MODELS,
+    *OF_CONTROLLERS,
+)
+"""Settings that do not decide what a model is loaded as; a model is loaded once for all points that agree in the rest."""
 FILE = "sweep.json"
 FOLDER = Path("runs/sweeps")
 
@@ -95,11 +101,23 @@ class Sweep:
         base = load_config(preset, {}, assignments)
         spanned = points(axes, draws=draws, seed=seed)
         folder = folder or FOLDER / f"{name}-{preset}-{digest(_identity(model, base), digits=8)}"
-        configs = [effective(resolved(_with(base, values))) for values in spanned]
-        found = [Point(model, values, config, folder) for values, config in zip(spanned, configs, strict=True)]
+        fingerprints: dict[str, Mapping[str, Any]] = {}
+        found = []
+        for values in spanned:
+            config = effective(resolved(_with(base, values)))
+            loading = digest({name: value for name, value in as_mapping(config).items() if name not in NOT_OF_LOADING})
+            if loading not in fingerprints:
+                fingerprints[loading] = load(model, config).fingerprint
+            found.append(Point(model, values, config, fingerprints[loading], folder))
+        _require_distinct(found)
         sweep = cls(model, base, folder, found, committed)
         sweep._require_same_base()
         return sweep
+
+    @property
+    def measures(self) -> bool:
+        """Whether a point measures times, so that no other one may run on the same machine meanwhile."""
+        return any(point.config.measures_costs for point in self.points)
 
     def _require_same_base(self) -> None:
         stored = read_sweep(self.folder) if (self.folder / FILE).is_file() else None
@@ -139,7 +157,7 @@ class Sweep:
             if (record := self._finished(point)) is not None:
                 on_record(point, record)
                 continue
-            unit = Unit(point.name, partial(kept, point), lane=point.lane)
+            unit = Unit(point.name, partial(kept, point), lane=point.lane, measures=point.config.measures_costs)
             units[id(unit)] = point
             executor.submit(unit)
         failures = []
@@ -150,6 +168,18 @@ class Sweep:
             elif result.error is not None:
                 failures.append(Failure(point.name, result.error))
         return failures
+
+
+def _require_distinct(points: Sequence[Point]) -> None:
+    """Raises UserError if two points have the same settings that have an effect."""
+    known: dict[Path, Point] = {}
+    for point in points:
+        other = known.setdefault(point.file, point)
+        if other is not point:
+            raise UserError(
+                f"The points '{other.name}' and '{point.name}' would be the same run, because {point.config.controller} "
+                "does not read what differs. Leave out the values that have no effect."
+            )
 
 
 def kept(point: Point, progress: ProgressDisplay) -> Record:
@@ -202,7 +232,7 @@ def read_record(path: Path) -> Record | None:
         return None
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        return {"point": dict(record["point"]), "figures": dict(record["figures"])}
+        return {key: dict(record[key]) for key in ("point", "settings", "figures")}
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged. Remove it, and repeat the command of the sweep.") from error
 

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.errors import UserError, nearest_match
 from experiments.executors.units import Record
-from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
+from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
 from experiments.reproduce.search.controllers import GRAPHS, PLAYERS
 from experiments.reproduce.search.plays import ON_PAPER, units_of
 from experiments.reproduce.table import Table
@@ -45,7 +46,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Reads the runs, and does those that are not finished."""
     names, seeds = chosen_graphs(options, GRAPHS), chosen_seeds(options, SEEDS)
-    player = named(options.row, PLAYERS, "row", separator=";")
+    if options.row not in PLAYERS:
+        raise UserError(f"No row is called '{options.row}'. {nearest_match(options.row, list(PLAYERS))}")
+    player = {options.row: PLAYERS[options.row]}
     records = run_units(units_of(names, player, seeds, options.scale), options, progress)
     rows = rows_of(records)
     return Table(

@@ -37,7 +37,7 @@ COLUMNS = {
     "unique_layers": "of these, with different operators, attributes, shapes of inputs or of weights",
     "rules": "shipped rules that apply",
     "matches": "rewrites that are legal",
-    "product": "rules times matches: the papers' number of substitutions",
+    "product": "rules times matches, as the papers count substitutions",
     "graphs": "different graphs that one rewrite leads to",
     "printed_layers": "layers in the papers",
     "printed_unique": "unique layers in the papers",
@@ -127,6 +127,6 @@ def finding(rows: Sequence[Record]) -> str:
         return "No rewrite is legal on any graph."
     factors = sorted(row["product"] / row["graphs"] for row in cleaned)
     return (
-        f"On cleaned-up graphs, the papers' number of substitutions is {factors[0]:.1f} to {factors[-1]:.1f} times the "
-        "number of different graphs that a rewrite leads to."
+        f"Counted as in the papers, as rules times matches, substitutions of cleaned-up graphs are {factors[0]:.1f} to "
+        f"{factors[-1]:.1f} times as many as different graphs that a rewrite leads to."
     )

@@ -22,17 +22,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from experiments.config.run import load_config
+from experiments.config.tree import as_mapping
 from experiments.errors import UserError
 from experiments.executors.choice import chosen_executor
 from experiments.executors.units import COMMITTED, DIRECTORY, UNITS, Record
-from experiments.reproduce.options import add_seeds, chosen_seeds, named
+from experiments.reproduce.options import add_seeds, chosen_seeds, named, require_one_process
 from experiments.reproduce.papers.printed import TEMPERATURES
-from experiments.reproduce.search.plays import ON_PAPER, SMALL
+from experiments.reproduce.search.plays import ON_PAPER, SMALL, slug
 from experiments.reproduce.table import UNDEFINED, Table
+from experiments.runs.directory import digest
 from experiments.runs.progress import ProgressDisplay
 from experiments.sweeps.over import Axis
 from experiments.sweeps.show import USUAL, columns_of, draw, rows_of, said, series_of
 from experiments.sweeps.sweep import Sweep
+from taso_ext import RuleSet
 
 NAME = "table3"
 KEY = "dream.temperature"
@@ -115,7 +119,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
             rows += [_beside(row, name, world_name) for row in rows_of([series], KEY, USUAL)]
             about = f"{name}, {world_name}"
             sentences += [f"{about}: {sentence}" for sentence in said(series, KEY, USUAL, 1.0)]
-            figures[f"{name}-{world_name.replace(', ', '-').replace(' ', '-')}"] = partial(draw, [series], KEY, USUAL)
+            figures[f"{name}-{slug(world_name)}"] = partial(draw, [series], KEY, USUAL)
     return Table(
         "Temperature of the dream",
         COLUMNS,
@@ -135,9 +139,13 @@ def sweep_of(
     prices = (f"costs={options.prices}:noise=resampled",) if world_name == PRICES else ()
     small = SMALL if options.scale == "smoke" else ()
     axes = [Axis.parsed(f"{KEY}={temperatures}"), Axis("seed", tuple(seeds))]
-    folder = DIRECTORY / NAME / "sweeps" / f"{graph}-{world_name.replace(', ', '-').replace(' ', '-')}-{options.scale}"
     changes = (*world.settings, *prices, *small)
-    return Sweep.of(graph, world.preset, changes, axes, folder=folder, committed=COMMITTED / NAME / UNITS)
+    base = digest(
+        [changes, as_mapping(load_config(world.preset, {}, changes)), RuleSet.default().fingerprint], digits=8
+    )
+    folder = DIRECTORY / NAME / "sweeps" / f"{graph}-{slug(world_name)}-{options.scale}-{base}"
+    committed = None if "costs=endtoend" in "".join(changes) else COMMITTED / NAME / UNITS
+    return Sweep.of(graph, world.preset, changes, axes, folder=folder, committed=committed)
 
 
 def swept(sweep: Sweep, options: argparse.Namespace, progress: ProgressDisplay) -> list[Record]:
@@ -146,6 +154,8 @@ def swept(sweep: Sweep, options: argparse.Namespace, progress: ProgressDisplay) 
     Raises:
       Exception: the error of the first point that failed, after all others have ended.
     """
+    if sweep.measures:
+        require_one_process(options)
     records: list[Record] = []
     executor = chosen_executor(options, f"{NAME} {sweep.folder.name}", progress)
     failures = sweep.run(executor, lambda point, record: records.append(record), [])

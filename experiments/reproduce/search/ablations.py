@@ -1,4 +1,4 @@
-"""What each part of learning brings: runs of `rlflow reproduce controllers` that differ in one setting each.
+"""What each part of learning brings: runs of `rlflow reproduce controllers` that differ in one thing each.
 
 rlflow reproduce ablations
 rlflow reproduce ablations bert-base --changes "no recollection,untrained networks" --seeds 0,1

@@ -59,7 +59,7 @@ COLUMNS = {
     "low": "95 % interval of this mean, lower end",
     "high": "upper end",
     "best": "the best seed [%]",
-    "random": "random play with as many episodes as its own, mean [%]",
+    "random": "random play with as many episodes as in its evaluation, mean [%]",
     "learned_from": "best episode of what it has learned from, mean; credited to nobody [%]",
     "gap": "mean distance between what its dream promises and reality, last round [points]",
     "illegal": "rewrites of these dreams that are not legal in reality [%]",

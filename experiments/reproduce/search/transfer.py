@@ -67,8 +67,8 @@ COLUMNS = {
     "gain": "improvement of the best of its own episodes, mean of the seeds [%]",
     "low": "95 % interval of this mean, lower end",
     "high": "upper end",
-    "share": "of the largest gain of all rows [%]",
-    "random": "random play with as many episodes as its own, mean [%]",
+    "share": "of the largest gain of all rows, means of the seeds [%]",
+    "random": "random play with as many episodes as in its evaluation, mean [%]",
     "steps": "steps of the exact engine on this graph, mean",
     "minutes": "on this graph, mean",
 }
@@ -183,10 +183,12 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
     keys = [(each["trained_on"] or each["beside"], each["graph"], each["costs"]) for each in records]
     for key in dict.fromkeys(keys):
         here = [record for record, other in zip(records, keys, strict=True) if other == key]
-        most = max(float(record["own"]) for record in here)
-        for controller in dict.fromkeys(record["controller"] for record in here):
-            same = [record for record in here if record["controller"] == controller]
-            own = interval_of_seeds([float(record["own"]) for record in same])
+        names = dict.fromkeys(record["controller"] for record in here)
+        rows = {name: [record for record in here if record["controller"] == name] for name in names}
+        means = {name: interval_of_seeds([float(record["own"]) for record in same]) for name, same in rows.items()}
+        most = max(float(mean[0]) for mean in means.values())
+        for controller, same in rows.items():
+            own = means[controller]
             yield {
                 "trained_on": same[0]["trained_on"],
                 "graph": key[1],

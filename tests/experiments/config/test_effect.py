@@ -19,7 +19,7 @@ def of(controller: str, *changes: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("controller", "world", "has", "without"),
     [
-        ("taso", "auto", {"search", "environment"}, {"world_model", "collect", "ppo", "mcts", "policy"}),
+        ("taso", "auto", {"search", "environment", "collect"}, {"world_model", "dream", "ppo", "mcts", "policy"}),
         ("mcts", "real", {"mcts", "policy", "world_model"}, {"ppo", "ppo_real", "cmaes", "dream", "recollect"}),
         ("mcts", "dream", {"mcts", "dream", "recollect"}, {"ppo", "ppo_real", "mixed"}),
         ("ppo", "dream", {"ppo", "policy", "dream"}, {"ppo_real", "mixed", "mcts"}),

@@ -20,6 +20,7 @@ def records(real: Callable[[float, int], float], dream: Callable[[float, int], f
     return [
         {
             "point": {"dream.temperature": temperature, "seed": seed, **other},
+            "settings": {"seed": seed, "dream": {"temperature": temperature}, **other},
             "figures": {"real": real(temperature, seed), "dream": dream(temperature, seed), "gap": None},
         }
         for seed in range(SEEDS)
@@ -93,6 +94,7 @@ def test_other_axes_are_series_and_missing_points_are_left_out() -> None:
         ({"x": "dream.temprature"}, r"no axis 'dream\.temprature'\. Did you mean 'dream\.temperature'"),
         ({"figures": ["reel"]}, r"no figure 'reel'\. Did you mean 'real'"),
         ({"figures": ["gap"]}, "No point has the figures gap"),
+        ({"reference": 9.0}, r"No point has dream\.temperature=9"),
     ],
 )
 def test_unknown_names_are_one_clear_error(options: dict[str, Any], expected: str) -> None:
@@ -100,11 +102,35 @@ def test_unknown_names_are_one_clear_error(options: dict[str, Any], expected: st
         said(records(lambda t, s: t, lambda t, s: t), **options)
 
 
+def test_points_of_several_commands_belong_together() -> None:
+    """One command varied the temperature alone, with the base's seed 0, the next one the seed too."""
+    first = [record for record in records(lambda t, s: t, lambda t, s: t) if record["point"]["seed"] == 0]
+    later = [record for record in records(lambda t, s: t, lambda t, s: t) if record["point"]["seed"] > 0]
+    for record in first:
+        del record["point"]["seed"]
+    rows = shown(Path("sweep"), [*first, *later], "command").rows
+    assert len(rows) == len(TEMPERATURES) and all(row["seeds"] == SEEDS for row in rows)
+
+
+def test_random_axes_are_no_series() -> None:
+    found = [
+        {"point": {"rate": rate, "t": 3 - rate}, "settings": {}, "figures": {"real": rate, "dream": 1.0}}
+        for rate in (0.1, 0.7, 1.9)
+    ]
+    assert (
+        len({row["series"] for row in shown(Path("sweep"), found, "command", x="rate", drawn=["rate", "t"]).rows}) == 1
+    )
+
+
 def test_figures_are_drawn_over_numbers_and_names(tmp_path: Path) -> None:
     for name, found in {
         "numbers": records(lambda t, s: t + noise(t, s), lambda t, s: t),
         "names": [
-            {"point": {"policy.head": head, "seed": seed}, "figures": {"real": float(seed), "dream": 1.0}}
+            {
+                "point": {"policy.head": head, "seed": seed},
+                "settings": {},
+                "figures": {"real": float(seed), "dream": 1.0},
+            }
             for head in ("pointer", "hierarchical")
             for seed in range(2)
         ],

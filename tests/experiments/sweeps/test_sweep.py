@@ -10,6 +10,7 @@ import pytest
 
 from experiments.cli import main
 from experiments.config.run import load_config
+from experiments.config.tree import as_mapping
 from experiments.executors.units import Record
 from experiments.sweeps.point import FIGURES, Point
 from tests.commands import failure
@@ -34,7 +35,8 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         if point.values["dream.temperature"] == 9:
             raise FloatingPointError("training came to NaN")
         score = point.config.dream.temperature + point.config.seed
-        return {"point": dict(point.values), "figures": dict.fromkeys(FIGURES, score)}
+        figures = dict.fromkeys(FIGURES, score)
+        return {"point": dict(point.values), "settings": as_mapping(point.config), "figures": figures}
 
     monkeypatch.setattr(Point, "record", record)
     return found
@@ -90,6 +92,17 @@ def test_a_finished_sweep_is_shown_in_other_ways(
         ([MODEL, "--over", "seed=0..4", "--processes", "0"], "processes"),
         ([MODEL, "--over", "x=uniform(0,1)", "--draws", "0"], "draws"),
         (["show"], "expects one folder"),
+        ([MODEL, *AXES, "--figures", "reel"], "Did you mean 'real'"),
+        ([MODEL, *AXES, "--x", "sead"], "Did you mean 'seed'"),
+        ([MODEL, *AXES, "--reference", "7"], "No point has dream.temperature=7"),
+        ([MODEL, *AXES, "--set", "costs=roofline:nope"], "no cost model is called 'roofline:nope'"),
+        (["missing.onnx", *AXES], "missing.onnx"),
+        (
+            [MODEL, "--over", "ppo.epochs=1,2", "--set", "controller=mcts"],
+            "would be the same run, because mcts does not",
+        ),
+        ([MODEL, "--over", "dream=1", "--over", "dream.temperature=0,1"], "is a section of settings"),
+        ([MODEL, *AXES, "--set", "costs=measured:cpu", "--processes", "2"], "points measure times"),
         (["show", "nowhere"], "holds no sweep"),
     ],
 )
@@ -114,7 +127,7 @@ def test_a_folder_of_another_base_is_refused(done: list[dict[str, Any]], capsys:
 
 def test_points_share_the_world_model_of_a_seed_alone() -> None:
     def lane(*changes: str, **options: Any) -> str:
-        return Point(MODEL, {}, load_config("demo", options, changes), Path()).lane
+        return Point(MODEL, {}, load_config("demo", options, changes), {}, Path()).lane
 
     usual = lane(controller="ppo")
     assert usual == lane("dream.temperature=2", "ppo.epochs=7", "recollect.rounds=1", controller="ppo") != ""

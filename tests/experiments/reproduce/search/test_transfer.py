@@ -46,7 +46,7 @@ def test_moves_of_one_training_wait_for_each_other() -> None:
 
 
 def test_shares_are_of_the_largest_gain_at_the_same_place() -> None:
-    rows = list(rows_of([record("a", "learner", 8.0), record("a", "learner", 10.0), record("", "search", 12.0)]))
+    rows = list(rows_of([record("a", "learner", 4.0), record("a", "learner", 14.0), record("", "search", 12.0)]))
     assert [(row["trained_on"], row["controller"], row["share"]) for row in rows] == [
         ("a", "learner", 75.0),
         ("", "search", 100.0),
