@@ -148,9 +148,7 @@ def points(axes: Sequence[Axis], *, draws: int = 1, seed: int = 0) -> list[dict[
         if keys.count(key) > 1:
             raise UserError(f"--over {key} is given twice. Name all its values in one.")
         if any(other.startswith(f"{key}.") for other in keys):
-            raise UserError(
-                f"--over {key} is a section of settings, of which other axes name some. Name settings alone."
-            )
+            raise UserError(f"--over {key} is a section of settings, of which other axes name some. Leave it out.")
     listed, drawn = [axis for axis in axes if axis.draw is None], [axis for axis in axes if axis.draw is not None]
     count = math.prod(len(axis.values) for axis in listed) * (draws if drawn else 1)
     if count > MOST_POINTS:

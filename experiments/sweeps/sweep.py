@@ -37,7 +37,7 @@ NOT_OF_LOADING = (
     *OF_WORLD_MODELS,
     *OF_CONTROLLERS,
 )
-"""Settings that do not decide what a model is loaded as; a model is loaded once for all points that agree in the rest."""
+"""Settings that do not decide what a model is loaded as. It is loaded once for all points that agree in the rest."""
 FILE = "sweep.json"
 FOLDER = Path("runs/sweeps")
 
@@ -177,8 +177,8 @@ def _require_distinct(points: Sequence[Point]) -> None:
         other = known.setdefault(point.file, point)
         if other is not point:
             raise UserError(
-                f"The points '{other.name}' and '{point.name}' would be the same run, because {point.config.controller} "
-                "does not read what differs. Leave out the values that have no effect."
+                f"The points '{other.name}' and '{point.name}' would be the same run, because "
+                f"{point.config.controller} does not read what differs. Leave out the values that have no effect."
             )
 
 

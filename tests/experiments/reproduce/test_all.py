@@ -27,7 +27,9 @@ def test_one_table_that_fails_does_not_keep_the_others_from_being_made(
     assert Path("made/table1/table.csv").is_file()
     Path("made/baselines").unlink()
     monkeypatch.setattr("experiments.reproduce.TABLES", {"table1": tables["table1"]})
-    assert main(["reproduce", "all", "--scale", "smoke", "-o", "made"]) == 0
+    assert main(["reproduce", "all", "--scale", "smoke", "-o", "made"]) == 2, "what is there is not overwritten"
+    capsys.readouterr()
+    assert main(["reproduce", "all", "--scale", "smoke", "-o", "made", "--force"]) == 0
     assert "1 of 1 tables are made." in capsys.readouterr().out
 
 
