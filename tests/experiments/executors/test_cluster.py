@@ -20,6 +20,7 @@ from experiments.errors import UserError
 from experiments.executors import cluster, units
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, collecting, once
+from experiments.runs.directory import RunDirectory
 from experiments.runs.progress import SilentProgress
 from tests.commands import failure
 
@@ -124,6 +125,23 @@ def test_a_lane_is_done_in_its_order(two_nodes: Any, tmp_path: Path) -> None:
         executor.submit(a_unit(number, log, 0.1, lane="one"))
     assert [result.record for result in executor.results()] == [{"number": number} for number in range(4)]
     assert ended(log) == [0, 1, 2, 3]
+
+
+def in_a_run(lane: str, progress: Any) -> Record:
+    """A unit that opens the run directory of its lane, which its process then keeps."""
+    RunDirectory.open(Path("runs", lane), {"lane": lane}, {})
+    return {"lane": lane}
+
+
+@pytest.mark.ray
+def test_no_process_keeps_the_run_directory_of_a_lane(two_nodes: Any) -> None:
+    """There are more lanes than cores, so that the next unit of a lane may find another process."""
+    executor = cluster.RayExecutor("test", two_nodes.address, SilentProgress())
+    for number in range(3):
+        for lane in ("one", "two", "three", "four"):
+            executor.submit(Unit(f"{lane} {number}", partial(in_a_run, lane), lane=lane))
+    results = list(executor.results())
+    assert [result.error for result in results] == [None] * 12
 
 
 @pytest.mark.ray
