@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # the command line shows the options without importing an exe
 
 LOCAL, RAY = "local", "ray"
 AUTO = "auto"
+"""The address of a Ray cluster that runs on this machine."""
 
 
 def add_executor(parser: argparse._ActionsContainer, units: str) -> None:

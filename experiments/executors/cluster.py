@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.errors import UserError
+from experiments.executors.choice import AUTO
 from experiments.executors.local import Result, Silent, Unit, finished_result, sendable
 from experiments.executors.units import Files, Record, collecting
 from experiments.runs.progress import ProgressDisplay
@@ -30,8 +31,6 @@ from taso_ext.files import write_text
 
 CLOCK = "clock"
 """The resource of which units that measure need one."""
-AUTO = "auto"
-"""The address of a cluster that runs on this machine."""
 RETRIES = 5
 """How often a unit is begun again after its machine was lost."""
 SECONDS_BETWEEN_LOOKS = 1.0

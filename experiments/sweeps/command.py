@@ -15,7 +15,7 @@ from experiments.reproduce.table import require_writable_folder
 from experiments.runs.progress import ProgressDisplay, make_progress
 from experiments.sweeps.over import Axis
 from experiments.sweeps.point import FIGURES, Point
-from experiments.sweeps.show import USUAL, shown
+from experiments.sweeps.show import USUAL, axis_of, shown
 from experiments.sweeps.sweep import Failure, Sweep, read_records, read_sweep
 
 SHOW = "show"
@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
             "measurements that run at the same time would disturb one another. Leave it at 1, or choose costs that "
             "time nothing, such as --set costs=roofline:rtx2070."
         )
-    _require_shown(sweep, options)
+    axis_of([point.values for point in sweep.points], options.x, _named(options), options.reference)
     progress = make_progress()
     failures = _run(sweep, options, chosen_executor(options, "sweep", progress), progress)
     _show(sweep.folder, options)
@@ -115,13 +115,6 @@ def _run(sweep: Sweep, options: argparse.Namespace, executor: Executor, progress
         progress.note(_line([point.name, *(_cell(record["figures"].get(name)) for name in LIVE)]))
 
     return sweep.run(executor, live, options.over)
-
-
-def _require_shown(sweep: Sweep, options: argparse.Namespace) -> None:
-    """Raises UserError if the options say something of the table that cannot be shown, before any work is done."""
-    nothing = {"point": {}, "settings": {}, "figures": dict.fromkeys(FIGURES, 0.0)}
-    records = [{**nothing, "point": dict(point.values)} for point in sweep.points]
-    shown(sweep.folder, records, "", x=options.x, figures=_named(options), reference=options.reference)
 
 
 def _named(options: argparse.Namespace) -> list[str]:

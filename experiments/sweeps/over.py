@@ -17,7 +17,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -92,7 +92,7 @@ def _value(key: str, text: str) -> Any:
 def _range(text: str, first: str, last: str, step: str) -> tuple[Any, ...]:
     try:
         low, high, by = (Decimal(repr(_finite(number))) for number in (first, last, step))
-    except (InvalidOperation, ValueError, OverflowError) as error:
+    except ValueError as error:
         raise UserError(
             f"--over {text} is no range: expected numbers, as in seed=0..4 or dream.temperature=0..3:0.5."
         ) from error

@@ -80,13 +80,11 @@ def shown(
     found = [{**record, "point": {key: _value(record, key) for key in axes}} for record in found]
     if not found:
         raise UserError(f"{folder} has no finished points yet. The command of the sweep makes some.")
-    chosen, named = _axis(found, x), [_known("figure", figure, FIGURES) for figure in figures or USUAL]
+    chosen, named = axis_of([record["point"] for record in found], x, figures, reference), list(figures or USUAL)
     given = [name for name in named if any(record["figures"].get(name) is not None for record in found)]
     if not given:
         raise UserError(f"No point has the figures {', '.join(named)}. Choose others of {', '.join(FIGURES)}.")
     all_series = series_of(found, chosen, drawn)
-    if reference is not None and not any(reference in series.x for series in all_series):
-        raise UserError(f"No point has {chosen}={reference:g}, with which --reference would compare the others.")
     columns = {
         **({"series": "values of the other axes"} if any(series.name for series in all_series) else {}),
         chosen: "the setting",
@@ -119,16 +117,26 @@ def columns_of(figures: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _axis(records: Sequence[Record], x: str | None) -> str:
-    """Returns the axis to show."""
+def axis_of(points: Sequence[Mapping[str, Any]], x: str | None, figures: Sequence[str], reference: float | None) -> str:
+    """Returns the axis to show; points that are not finished say what can be shown of them, too.
+
+    Args:
+      points: the values of the axes of each point.
+      x, figures, reference: see `shown`.
+    Raises:
+      UserError: there is no such axis or figure, or no point has the reference.
+    """
+    for figure in figures:
+        _known("figure", figure, FIGURES)
     values: dict[str, set[str]] = {}
-    for record in records:
-        for key, value in record["point"].items():
+    for point in points:
+        for key, value in point.items():
             values.setdefault(key, set()).add(repr(value))
-    if x is not None:
-        return _known("axis", x, values)
     axes = [key for key in values if key != SEED] or list(values)
-    return max(axes, key=lambda key: len(values[key]))
+    axis = max(axes, key=lambda key: len(values[key])) if x is None else _known("axis", x, values)
+    if reference is not None and not any(point.get(axis) == reference for point in points):
+        raise UserError(f"No point has {axis}={reference:g}, with which --reference would compare the others.")
+    return axis
 
 
 def _known(kind: str, name: str, names: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ FOLDER/
   points/      the figures of finished points, one file each
   models/      run directories of the world models that points share
   runs/        run directories of the points
-  table.csv    what `rlflow sweep show` writes: table.md, words.md and figures too
+  README.md    what `rlflow sweep show` says; table.csv, table.md and figure.png beside it
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 printed.py   the figures that the papers print, with their sources
 table1.py    properties of the graphs
 table3.py    sweeps of the temperature of the dream
-    curves.py    figures of training and of search, step by step
+curves.py    figures of training and of search, step by step
 heatmap.py   rules applied on each graph
 opttime.py   optimisation time, with learning and without
 """

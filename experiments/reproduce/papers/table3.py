@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from environment import zoo
 from experiments.config.run import load_config
 from experiments.config.tree import as_mapping
 from experiments.errors import UserError
@@ -40,10 +41,8 @@ from taso_ext import RuleSet
 
 NAME = "table3"
 KEY = "dream.temperature"
-SEEDS = {"smoke": "0,1", "full": "0,1,2,3,4"}
+SEEDS = "0,1,2,3,4"
 DEFAULT = {"smoke": "0,1,2", "full": "0,0.1,0.5,0.75,1,1.2,1.5,1.75,2,2.5,3"}
-TINY = {"bert-base": "bert-base-tiny", "squeezenet1.1": "squeezenet1.1-tiny", "bert-l2-h128": "bert-base-tiny"}
-"""The graphs of the scale `smoke`."""
 NOISY = ("device=cpu", "evaluate.climb_seconds=0", "recollect.rounds=1", "dream.noise=true")
 
 
@@ -85,7 +84,7 @@ FORMATS = {key: ".2f" for key in COLUMNS if key.split()[0] in (*USUAL, "printed"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this table has."""
-    add_seeds(parser, SEEDS["full"])
+    add_seeds(parser, SEEDS)
     parser.add_argument("--worlds", metavar="A;B;…", help=f"worlds (all that are possible: {'; '.join(WORLDS)})")
     parser.add_argument("--temperatures", metavar="A,B,…", help=f"temperatures ({DEFAULT['full']})")
     parser.add_argument(
@@ -106,13 +105,13 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         progress.note(f"The world '{PRICES}' is left out, because no --prices are named.")
         worlds = {name: world for name, world in worlds.items() if name != PRICES}
     temperatures = options.temperatures or DEFAULT[options.scale]
-    seeds = chosen_seeds(options, SEEDS[options.scale])
+    seeds = chosen_seeds(options, SEEDS)
     rows: list[Record] = []
     sentences: list[str] = []
     figures = {}
     for world_name, world in worlds.items():
         for graph in world.graphs:
-            name = TINY[graph] if options.scale == "smoke" else graph
+            name = zoo.tiny(graph) if options.scale == "smoke" else graph
             sweep = sweep_of(name, world_name, world, temperatures, seeds, options)
             records = swept(sweep, options, progress)
             (series,) = series_of(records, KEY)

@@ -181,7 +181,6 @@ def play(row: str, request: Request, progress: ProgressDisplay) -> Record:
         **counts.to_json(),
         "minutes": sum(spent.values()) / 60,
         "stages": spent,
-        "episodes": 1 + len(evaluation.sampled) + len(evaluation.random),
         "rules": rules_of(own),
         "curves": curves_of(run.metrics.read()),
     }

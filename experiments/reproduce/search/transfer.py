@@ -12,8 +12,8 @@ a row and a seed, play up to five.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from experiments.errors import UserError
@@ -22,6 +22,7 @@ from experiments.executors.units import Record, once, unit_path
 from experiments.pipeline.controller import prepare_controller
 from experiments.pipeline.trained import playing_config
 from experiments.reproduce.options import add_seeds, chosen_seeds, named, run_units
+from experiments.reproduce.search.controllers import PLAYERS
 from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Play, Player, interval_of_seeds, mean_of, play
 from experiments.reproduce.table import Table
 from experiments.request import Request
@@ -46,16 +47,12 @@ ELSEWHERE: Mapping[str, Sequence[tuple[str, str]]] = {
 GRAPHS = {"smoke": ("squeezenet1.1-tiny",), "full": ("bert-base", "resnet18")}
 """The graphs that are trained on by default, by scale."""
 LEARNERS: Mapping[str, Player] = {
-    "ppo, dream": Player("ppo", ("world=dream",)),
+    "ppo, dream": PLAYERS["ppo, dream"],
     "ppo, pointer": Player("ppo", ("world=real", "policy.head=pointer")),
     "mcts, pointer": Player("mcts", ("policy.head=pointer",)),
 }
 """The rows that are trained, by name."""
-SEARCHES: Mapping[str, Player] = {
-    "greedy": Player("greedy", drawn=False),
-    "taso": Player("taso", ("search.budget=50000",), drawn=False),
-    "restarts": Player("restarts", ("search.budget=1000000000",), drawn=False),
-}
+SEARCHES: Mapping[str, Player] = {row: PLAYERS[row] for row in ("greedy", "taso", "restarts")}
 """The rows of searches; of `restarts`, one seed is enough for comparison."""
 
 COLUMNS = {
@@ -113,7 +110,7 @@ def chosen_learners(given: str | None) -> Mapping[str, Player]:
     return named(given, LEARNERS, "row", separator=";")
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Move:
     """A controller that was trained by one play and plays on another graph or for other costs.
 
@@ -173,7 +170,7 @@ def searched(
     trained_on: str, graph: str, costs: str, row: str, player: Player, scale: str, progress: ProgressDisplay
 ) -> Record:
     """Returns the record of a search, which is a unit of `controllers`."""
-    priced = Player(player.controller, (*player.settings, f"costs={costs}"), drawn=False)
+    priced = dataclasses.replace(player, settings=(*player.settings, f"costs={costs}"))
     record = Play(graph, row, priced, scale, SECONDS[scale], 0).record(progress)
     return {**record, "trained_on": "", "beside": trained_on, "costs": costs}
 

@@ -127,11 +127,11 @@ def play_of(name: str, schedule: str, scale: str, seed: int) -> Play:
 def judge(learning: Learning, others: Run, scale: str) -> dict[str, Record]:
     """Returns the figures of every player in the dream of the last round.
 
-    Args:
-      others: the run that keeps the players that are trained only to be judged.
-
     These are `FIGURES`, and under "checked" the gap of other plans, by which a run's alarm sounds; None if the player
     has one plan only.
+
+    Args:
+      others: the run that keeps the players that are trained only to be judged.
     """
     number = learning.run.config.recollect.rounds
     played = {

@@ -21,7 +21,7 @@ TINY = "squeezenet1.1-tiny"
 
 def run(controller: str, seed: int, **more: Any) -> dict[str, Any]:
     usual = {"graph": "g", "controller": controller, "seed": seed, "world": "dream", "own": 10.0, "minutes": 2.0}
-    return usual | {"stages": {"evaluate": 20.0}, "episodes": 40, "rules": {}, "curves": {}} | more
+    return usual | {"stages": {"evaluate": 20.0}, "rules": {}, "curves": {}} | more
 
 
 def test_a_graph_is_counted_after_both_clean_ups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
