@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -32,6 +32,12 @@ class Band(NamedTuple):
     y: Sequence[float]
     low: Sequence[float]
     high: Sequence[float]
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[Mapping[str, Any]], *, x: str, y: str) -> Band:
+        """Returns the band of two columns of a table. Where "low" and "high" are undefined, it has no width."""
+        low, high = ([row[y] if isinstance(row[end], str) else row[end] for row in rows] for end in ("low", "high"))
+        return cls([row[x] for row in rows], [row[y] for row in rows], low, high)
 
 
 BLUE, ORANGE, GREEN, GREY, INK = "#2a6fb0", "#d9772b", "#3f8f5f", "#9aa0a6", "#26292d"

@@ -18,7 +18,9 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from environment.statistics.intervals import mean_of_seeds
 from experiments.output_file import require_writable, require_writable_directory
 from experiments.runs.progress import ProgressDisplay
 from taso_ext.files import write_text
@@ -165,3 +167,15 @@ def _files_of_a_table(directory: Path) -> Iterator[Path]:
 
 def _figures_in(directory: Path) -> Iterator[Path]:
     return (file for suffix in SUFFIXES for file in directory.glob(f"figure*.{suffix}"))
+
+
+def interval_of_seeds(own: Sequence[float]) -> tuple[float | str, ...]:
+    """Returns the mean of the seeds and the ends of its interval, which one seed does not have."""
+    found = mean_of_seeds(own)
+    return (found.value, found.low, found.high) if len(own) > 1 else (found.value, UNDEFINED, UNDEFINED)
+
+
+def mean_of(records: Sequence[Mapping[str, Any]], key: str, factor: float = 1.0) -> float | str:
+    """Returns the mean of a figure over the records that have it, times a factor."""
+    known = [factor * float(record[key]) for record in records if record[key] is not None]
+    return sum(known) / len(known) if known else UNDEFINED

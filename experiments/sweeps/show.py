@@ -20,7 +20,7 @@ from environment.statistics.runs import interquartile_mean
 from experiments.errors import UserError, nearest_match
 from experiments.executors.units import Record
 from experiments.reports.plots import Band
-from experiments.reproduce.table import UNDEFINED, Table
+from experiments.reproduce.table import Table, interval_of_seeds
 from experiments.sweeps.point import FIGURES
 
 SEED = "seed"
@@ -200,10 +200,9 @@ def rows_of(all_series: Sequence[Series], x: str, figures: Sequence[str]) -> Ite
                 known = known[~np.isnan(known)]
                 row["seeds"] = max(row.get("seeds", 0), len(known))
                 if len(known):
-                    mean, middle = mean_of_seeds(known), interquartile_mean(known[:, np.newaxis])
-                    ends = (mean.low, mean.high) if len(known) > 1 else (UNDEFINED, UNDEFINED)
-                    row |= {figure: mean.value, f"{figure} low": ends[0], f"{figure} high": ends[1]}
-                    row[f"{figure} IQM"] = middle
+                    names = (figure, f"{figure} low", f"{figure} high")
+                    row |= dict(zip(names, interval_of_seeds(known.tolist()), strict=True))
+                    row[f"{figure} IQM"] = interquartile_mean(known[:, np.newaxis])
             yield row
 
 

@@ -15,17 +15,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from environment.statistics.intervals import mean_of_seeds
 from environment.statistics.runs import interquartile_mean
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
 from experiments.reproduce.search.controllers import GRAPHS, PLAYERS
 from experiments.reproduce.search.plays import ON_PAPER, units_of
-from experiments.reproduce.table import UNDEFINED, Experiment, Table
+from experiments.reproduce.table import Experiment, Table, interval_of_seeds
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import RuleSet
 
@@ -118,19 +117,9 @@ class Curves:
             values = [_at(run["step"], run[figure], step) for run in runs]
             known = np.array([value for value in values if value is not None])
             if len(known):
-                mean = mean_of_seeds(known.tolist())
-                ends = (mean.low, mean.high) if len(known) > 1 else (UNDEFINED, UNDEFINED)
-                yield {
-                    "graph": graph,
-                    "row": name,
-                    "curve": label,
-                    "step": int(step),
-                    "seeds": len(known),
-                    "mean": mean.value,
-                    "low": ends[0],
-                    "high": ends[1],
-                    "IQM": interquartile_mean(known[:, np.newaxis]),
-                }
+                ends = dict(zip(("mean", "low", "high"), interval_of_seeds(known.tolist()), strict=True))
+                place = {"graph": graph, "row": name, "curve": label, "step": int(step), "seeds": len(known)}
+                yield {**place, **ends, "IQM": interquartile_mean(known[:, np.newaxis])}
 
     def finding(self, rows: Sequence[Record]) -> str:
         """Returns where every curve begins and ends, in a sentence for each graph."""
@@ -145,12 +134,12 @@ class Curves:
 
     def draw(self, name: str, rows: Sequence[Record], path: Path) -> None:
         """Draws a panel for each curve, with a line for each row of `controllers`."""
-        from experiments.reports.plots import plot_bands
+        from experiments.reports.plots import Band, plot_bands
 
         panels: dict[str, dict[str, Band]] = {}
         for row, curve in dict.fromkeys((row["row"], row["curve"]) for row in rows):
             own = [each for each in rows if (each["row"], each["curve"]) == (row, curve)]
-            panels.setdefault(curve, {})[row] = _band(own)
+            panels.setdefault(curve, {})[row] = Band.of_rows(own, x="step", y="mean")
         plot_bands(path, f"{name}: {self.title}", panels, {}, self.x_label, logarithmic=self.logarithmic)
 
 
@@ -158,16 +147,6 @@ def _at(steps: Sequence[float], values: Sequence[float], step: float) -> float |
     """Returns the value at the last known step up to `step`; None before the first."""
     place = int(np.searchsorted(np.asarray(steps, float), step, side="right")) - 1
     return None if place < 0 else float(values[place])
-
-
-def _band(rows: Sequence[Record]) -> Band:
-    from experiments.reports.plots import Band
-
-    def end(row: Record, name: str) -> Any:
-        return row["mean"] if isinstance(row[name], str) else row[name]
-
-    low, high = ([end(row, name) for row in rows] for name in ("low", "high"))
-    return Band([row["step"] for row in rows], [row["mean"] for row in rows], low, high)
 
 
 SEARCH = Curves(

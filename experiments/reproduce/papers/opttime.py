@@ -18,8 +18,8 @@ from experiments.pipeline.evaluate import STAGE as EVALUATION
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
 from experiments.reproduce.papers.printed import OPTIMISATION_SECONDS
 from experiments.reproduce.search.controllers import GRAPHS, PLAYERS
-from experiments.reproduce.search.plays import ON_PAPER, interval_of_seeds, units_of
-from experiments.reproduce.table import UNDEFINED, Table
+from experiments.reproduce.search.plays import ON_PAPER, units_of
+from experiments.reproduce.table import UNDEFINED, Table, interval_of_seeds
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import RuleSet
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
 from experiments.reproduce.search.controllers import PLAYERS
-from experiments.reproduce.search.plays import ON_PAPER, Player, interval_of_seeds, mean_of, units_of
-from experiments.reproduce.table import Table
+from experiments.reproduce.search.plays import ON_PAPER, Player, units_of
+from experiments.reproduce.table import Table, interval_of_seeds, mean_of
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import RuleSet
 

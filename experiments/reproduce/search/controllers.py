@@ -18,8 +18,8 @@ from controller.registry import require_name
 from experiments.errors import require_at_least
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
-from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Player, interval_of_seeds, mean_of, units_of
-from experiments.reproduce.table import Table
+from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Player, units_of
+from experiments.reproduce.table import Table, interval_of_seeds, mean_of
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import RuleSet
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.records import EpisodeRecord, best_improvement
-from environment.statistics.intervals import mean_of_seeds
 from experiments.config.effect import effective, in_effect, same_effect
 from experiments.config.run import RunConfig, load_config
 from experiments.executors.local import Unit
@@ -24,7 +23,6 @@ from experiments.pipeline.evaluate import STAGE as EVALUATION_STAGE
 from experiments.pipeline.evaluate import train_and_evaluate
 from experiments.pipeline.load import Loaded, load
 from experiments.pipeline.optimise import begin_run
-from experiments.reproduce.table import UNDEFINED
 from experiments.request import Request
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.run import Run
@@ -214,15 +212,3 @@ def curves_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, list[flo
 
 def _percent(records: Sequence[EpisodeRecord]) -> float | None:
     return 100 * best_improvement(records) if records else None
-
-
-def interval_of_seeds(own: Sequence[float]) -> tuple[float | str, ...]:
-    """Returns the mean of the seeds and the ends of its interval, which one seed does not have."""
-    found = mean_of_seeds(own)
-    return (found.value, found.low, found.high) if len(own) > 1 else (found.value, UNDEFINED, UNDEFINED)
-
-
-def mean_of(records: Sequence[Record], key: str, factor: float = 1.0) -> float | str:
-    """Returns the mean of a figure over the records that have it, times a factor."""
-    known = [factor * float(record[key]) for record in records if record[key] is not None]
-    return sum(known) / len(known) if known else UNDEFINED

@@ -28,8 +28,8 @@ from experiments.reproduce.options import (
 )
 from experiments.reproduce.search.anytime import reached
 from experiments.reproduce.search.default_runs import DefaultRun, ratio_of
-from experiments.reproduce.search.plays import SMALL, interval_of_seeds
-from experiments.reproduce.table import UNDEFINED, Table
+from experiments.reproduce.search.plays import SMALL
+from experiments.reproduce.table import UNDEFINED, Table, interval_of_seeds
 from experiments.runs.progress import ProgressDisplay
 
 GRAPHS = ("minilm-l6", "bert-l2-h128", "nasrnn", "resnet18", "inception-v3")

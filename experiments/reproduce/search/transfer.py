@@ -23,8 +23,8 @@ from experiments.pipeline.controller import prepare_controller
 from experiments.pipeline.trained import playing_config
 from experiments.reproduce.options import add_seeds, chosen_seeds, named, run_units
 from experiments.reproduce.search.controllers import PLAYERS
-from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Play, Player, interval_of_seeds, mean_of, play
-from experiments.reproduce.table import Table
+from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Play, Player, play
+from experiments.reproduce.table import Table, interval_of_seeds, mean_of
 from experiments.request import Request
 from experiments.runs.progress import ProgressDisplay
 from experiments.studies.setting import fingerprint

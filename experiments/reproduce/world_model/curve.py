@@ -118,7 +118,7 @@ def _figures(rows: Sequence[Record]) -> Mapping[str, Figure]:
 
 def draw(name: str, rows: Sequence[Record], path: Path) -> None:
     """Draws one panel for each figure, with one line for each kind of play."""
-    from experiments.reports.plots import plot_bands
+    from experiments.reports.plots import Band, plot_bands
 
     panels: dict[str, dict[str, Band]] = {}
     wanted: dict[str, dict[str, float]] = {}
@@ -128,16 +128,9 @@ def draw(name: str, rows: Sequence[Record], path: Path) -> None:
             continue
         title = f"{figure}, {of_figure[0]['step']} steps" if of_figure[0]["step"] > 1 else f"{figure}, 1 step"
         lines = {play: [row for row in of_figure if row["play"] == play] for play in (RANDOM, GREEDY)}
-        panels[title] = {play: _band(line) for play, line in lines.items() if line}
+        panels[title] = {play: Band.of_rows(line, x="real_steps", y="model") for play, line in lines.items() if line}
         wanted[title] = _wanted(lines, figure)
     plot_bands(path, f"{name}: accuracy against real steps", panels, wanted, "real steps of random play")
-
-
-def _band(rows: Sequence[Record]) -> Band:
-    from experiments.reports.plots import Band
-
-    ends = [[row["model"] if isinstance(row[end], str) else row[end] for row in rows] for end in ("low", "high")]
-    return Band([row["real_steps"] for row in rows], [row["model"] for row in rows], *ends)
 
 
 def _wanted(lines: Mapping[str, Sequence[Record]], figure: str) -> dict[str, float]:

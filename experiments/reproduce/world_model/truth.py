@@ -24,8 +24,8 @@ from experiments.executors.units import Record, once, unit_path
 from experiments.pipeline.learning import Learning, learner, train
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
 from experiments.reproduce.search.controllers import GRAPHS
-from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Play, Player, mean_of
-from experiments.reproduce.table import UNDEFINED, Table
+from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Play, Player
+from experiments.reproduce.table import UNDEFINED, Table, mean_of
 from experiments.runs.directory import RunDirectory
 from experiments.runs.manifest import make_manifest
 from experiments.runs.progress import ProgressDisplay
