@@ -23,7 +23,7 @@ from typing import Any
 
 from experiments.errors import UserError
 from experiments.executors.choice import AUTO
-from experiments.executors.local import Result, Silent, Unit, finished_result, sendable
+from experiments.executors.local import Lanes, Result, Silent, Unit, finished_result, sendable
 from experiments.executors.units import Files, Record, collecting
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.signals import raise_if_received
@@ -37,7 +37,7 @@ SECONDS_BETWEEN_LOOKS = 1.0
 SECONDS_TO_ANSWER = 10.0
 
 
-class RayExecutor:
+class RayExecutor(Lanes):
     """Runs units on a Ray cluster.
 
     Args:
@@ -49,13 +49,8 @@ class RayExecutor:
     """
 
     def __init__(self, title: str, address: str, progress: ProgressDisplay) -> None:
-        self._title, self._progress = title, progress
+        super().__init__(title, progress)
         self._ray = _connected(address)
-        self._lanes: dict[object, deque[Unit]] = {}
-
-    def submit(self, unit: Unit) -> None:
-        """See `experiments.executors.local.Executor.submit`; nothing starts before `results`."""
-        self._lanes.setdefault(unit.lane or object(), deque()).append(unit)
 
     def results(self) -> Iterator[Result]:
         """See `experiments.executors.local.Executor.results`. An interruption ends the units on all machines.
@@ -63,16 +58,14 @@ class RayExecutor:
         Raises:
           UserError: units measure times, but no machine has the resource `clock`; or a machine has no RLFlow.
         """
-        lanes, self._lanes = list(self._lanes.values()), {}
+        lanes = self._submitted()
         if any(unit.measures for lane in lanes for unit in lane) and not self._ray.cluster_resources().get(CLOCK):
             raise UserError(
                 f"Units that measure times need the resource '{CLOCK}', so that no two of them share a machine, and no "
                 f"machine of the cluster has it. Start each with: ray start … --resources '{{\"{CLOCK}\": 1}}'."
             )
         with self._progress.stage(f"{self._title}: units", sum(map(len, lanes))) as bar:
-            for done, result in enumerate(self._arriving(lanes), 1):
-                if result.error is not None:
-                    self._progress.note(f"{result.unit.name} failed: {result.error}")
+            for done, result in enumerate(self._reported(self._arriving(lanes)), 1):
                 bar.update(done)
                 yield result
 

@@ -107,7 +107,35 @@ def finished(units: Sequence[Unit]) -> list[Record | None]:
     return [None if result is None else result.record for result in results]
 
 
-class LocalExecutor:
+class Lanes:
+    """The part that executors share: lanes of units that wait, and failures that are shown as they come.
+
+    Args:
+      title: title of the work, for the progress.
+      progress: the display.
+    """
+
+    def __init__(self, title: str, progress: ProgressDisplay) -> None:
+        self._title, self._progress = title, progress
+        self._lanes: dict[object, deque[Unit]] = {}
+
+    def submit(self, unit: Unit) -> None:
+        """See `Executor.submit`; nothing starts before `results`."""
+        self._lanes.setdefault(unit.lane or object(), deque()).append(unit)
+
+    def _submitted(self) -> list[deque[Unit]]:
+        """Returns the lanes that were submitted since the last call."""
+        lanes, self._lanes = list(self._lanes.values()), {}
+        return lanes
+
+    def _reported(self, results: Iterator[Result]) -> Iterator[Result]:
+        for result in results:
+            if result.error is not None:
+                self._progress.note(f"{result.unit.name} failed: {result.error}")
+            yield result
+
+
+class LocalExecutor(Lanes):
     """Runs units in this process, or in several other processes at a time.
 
     Args:
@@ -121,16 +149,12 @@ class LocalExecutor:
 
     def __init__(self, title: str, processes: int, progress: ProgressDisplay) -> None:
         require_at_least(1, processes=processes)
-        self._title, self._processes, self._progress = title, processes, progress
-        self._lanes: dict[object, deque[Unit]] = {}
-
-    def submit(self, unit: Unit) -> None:
-        """See `Executor.submit`; nothing starts before `results`."""
-        self._lanes.setdefault(unit.lane or object(), deque()).append(unit)
+        super().__init__(title, progress)
+        self._processes = processes
 
     def results(self) -> Iterator[Result]:
         """See `Executor.results`. An interruption stops the processes; finished units stay finished."""
-        lanes, self._lanes = list(self._lanes.values()), {}
+        lanes = self._submitted()
         total = sum(len(lane) for lane in lanes)
         run = self._in_processes if self._processes > 1 and total > 1 else self._here
         if total == 1:  # the stages of the unit show its progress
@@ -140,12 +164,6 @@ class LocalExecutor:
             for done, result in enumerate(self._reported(run(lanes)), 1):
                 bar.update(done)
                 yield result
-
-    def _reported(self, results: Iterator[Result]) -> Iterator[Result]:
-        for result in results:
-            if result.error is not None:
-                self._progress.note(f"{result.unit.name} failed: {result.error}")
-            yield result
 
     def _here(self, lanes: Sequence[deque[Unit]]) -> Iterator[Result]:
         for lane in lanes:

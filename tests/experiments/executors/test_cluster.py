@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -86,20 +87,33 @@ def test_without_ray_one_sentence_says_so(
     )
 
 
-@pytest.fixture
-def two_nodes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
-    """A cluster of two nodes with one core and one clock each."""
+@contextlib.contextmanager
+def a_cluster(**head: Any) -> Iterator[Any]:
+    """A cluster whose first node is given, and to which the test may connect."""
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
+    started = Cluster(initialize_head=True, head_node_args={**head, "include_dashboard": False})
+    try:
+        yield started
+    finally:
+        ray.shutdown()
+        started.shutdown()
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A working directory of the test's own, from which the nodes find these packages."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    node = {"num_cpus": 1, "resources": {cluster.CLOCK: 1}, "include_dashboard": False}
-    started = Cluster(initialize_head=True, head_node_args=node)
-    started.second = started.add_node(num_cpus=1, resources={cluster.CLOCK: 1})
-    yield started
-    ray.shutdown()
-    started.shutdown()
+
+
+@pytest.fixture
+def two_nodes(place: None) -> Iterator[Any]:
+    """A cluster of two nodes with one core and one clock each."""
+    with a_cluster(num_cpus=1, resources={cluster.CLOCK: 1}) as started:
+        started.second = started.add_node(num_cpus=1, resources={cluster.CLOCK: 1})
+        yield started
 
 
 @pytest.mark.ray
@@ -145,40 +159,25 @@ def test_no_process_keeps_the_run_directory_of_a_lane(two_nodes: Any) -> None:
 
 
 @pytest.mark.ray
-def test_measurements_do_not_overlap_on_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    head = {"num_cpus": 2, "resources": {cluster.CLOCK: 1}, "include_dashboard": False}
-    started = Cluster(initialize_head=True, head_node_args=head)
-    try:
+@pytest.mark.usefixtures("place")
+def test_measurements_do_not_overlap_on_a_machine(tmp_path: Path) -> None:
+    with a_cluster(num_cpus=2, resources={cluster.CLOCK: 1}) as started:
         executor = cluster.RayExecutor("test", started.address, SilentProgress())
         for number in range(3):
             executor.submit(a_unit(number, tmp_path / "log", measures=True))
         assert len(list(executor.results())) == 3
         kinds = [line.split()[0] for line in (tmp_path / "log").read_text().splitlines()]
         assert kinds == ["begin", "end"] * 3
-    finally:
-        ray.shutdown()
-        started.shutdown()
 
 
 @pytest.mark.ray
-def test_without_a_clock_nothing_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    started = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    try:
+@pytest.mark.usefixtures("place")
+def test_without_a_clock_nothing_is_measured(tmp_path: Path) -> None:
+    with a_cluster(num_cpus=1) as started:
         executor = cluster.RayExecutor("test", started.address, SilentProgress())
         executor.submit(a_unit(0, tmp_path / "log", measures=True))
         with pytest.raises(UserError, match="need the resource 'clock'"):
             list(executor.results())
-    finally:
-        ray.shutdown()
-        started.shutdown()
 
 
 @pytest.mark.ray
