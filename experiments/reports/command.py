@@ -50,39 +50,45 @@ def run(options: argparse.Namespace) -> int:
     Raises:
       UserError and similar errors: the extra is missing, or the input is bad; nothing was written.
     """
-    from experiments.reports.page import extra
-    from experiments.runs.directory import PAGE, RunDirectory
+    from experiments.output_file import require_writable
+    from experiments.runs.directory import RunDirectory
 
     target = Path(options.target)
-    if RunDirectory.holds_run(target) or not _names_tables(options.target):
-        path = options.output or target / PAGE  # which is the run's own file and is made again unasked
-        _require_writable(options, [] if options.output is None else [path])
-        extra.require()
-        _write_run_page(options, target, path)
-    else:
-        path = options.output or Path(TABLES_PAGE)
-        _require_no_options_of_runs(options, target)
-        _require_writable(options, [path])
-        extra.require()
-        _write_results_page(target, path)
+    is_tables = not RunDirectory.holds_run(target) and _names_tables(options.target)
+    if is_tables:
+        options.output = options.output or Path(TABLES_PAGE)
+    if options.output is not None:  # else it is the page of the run directory, which is the run's own
+        require_writable(options.output, force=options.force)
+    path = _write_results_page(options, target) if is_tables else _write_run_page(options, target)
     print(f"Wrote {path} ({path.stat().st_size / 1e6:.1f} MB). Open it in a browser.")
     return 0
 
 
-def _write_run_page(options: argparse.Namespace, target: Path, path: Path) -> None:
+def _write_run_page(options: argparse.Namespace, target: Path) -> Path:
+    """Writes the page of a run and returns its path."""
     from experiments.pipeline.stored import StoredRun
+    from experiments.reports.page import extra
 
-    stored = StoredRun(target, model=options.model, reward=options.reward)
-    stored.require_done("nothing to report")
+    run = StoredRun(target, model=options.model, reward=options.reward)
+    run.require_done("nothing to report")
+    extra.require()
     from experiments.reports.page.run_page import write_run_page
 
-    write_run_page(stored.directory, stored.config, *stored.model_and_rules(), path)
+    return write_run_page(run.directory, run.config, *run.model_and_rules(), options.output)
 
 
-def _write_results_page(target: Path, path: Path) -> None:
+def _write_results_page(options: argparse.Namespace, target: Path) -> Path:
+    """Writes the page of a folder of tables and returns its path."""
+    from experiments.errors import UserError
+    from experiments.reports.page import extra
+
+    if options.model or options.reward:
+        raise UserError(f"--model and --reward belong to a run, but {target} is a folder of tables. Leave them out.")
+    extra.require()
     from experiments.reports.page.results_page import write_results_page
 
-    write_results_page(target if target.is_dir() else KEPT, path)
+    write_results_page(target if target.is_dir() else KEPT, options.output)
+    return Path(options.output)
 
 
 def _names_tables(target: str) -> bool:
@@ -91,17 +97,3 @@ def _names_tables(target: str) -> bool:
     if target == RESULTS and not folder.exists():
         folder = KEPT
     return folder.is_dir() and next(folder.rglob("table.csv"), None) is not None
-
-
-def _require_writable(options: argparse.Namespace, paths: list[Path]) -> None:
-    from experiments.output_file import require_writable
-
-    for path in paths:
-        require_writable(path, force=options.force)
-
-
-def _require_no_options_of_runs(options: argparse.Namespace, target: Path) -> None:
-    from experiments.errors import UserError
-
-    if options.model or options.reward:
-        raise UserError(f"--model and --reward belong to a run, but {target} is a folder of tables. Leave them out.")

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import altair as alt
 import vl_convert
 
-from experiments.reports.plots import Curve
+from experiments.reports.plots import LARGE, Curve
 
+T = TypeVar("T")
 Spec = dict[str, Any]
 Values = Sequence[Mapping[str, Any]]
 
@@ -69,19 +70,23 @@ def line_chart(curves: Mapping[str, Curve], x_title: str, y_title: str, *, steps
     Args:
       curves: label -> (steps, values), thinned out to 400 points.
       steps: whether a value stays until the next one.
+
+    Values that become large are drawn on a scale that is linear about zero and logarithmic beyond.
     """
     rows = [
         {"x": x, "y": y, "line": label}
         for label, (at, values) in curves.items()
         for x, y in thinned(list(zip(at, values, strict=True)))
     ]
+    is_large = max((row["y"] for row in rows), default=0.0) > LARGE
+    scale = alt.Scale(type="symlog") if is_large else alt.Scale(zero=False)
     chosen = alt.selection_point(name="chosen", fields=["line"], bind="legend")
     near = alt.selection_point(
         name="near", nearest=True, on="pointerover", clear="pointerout", fields=["x"], empty=False
     )
     base = alt.Chart(_data(rows)).encode(
-        x=alt.X("x:Q", title=x_title, scale=alt.Scale(nice=False)),
-        y=alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=False)),
+        x=alt.X("x:Q", title=x_title, scale=alt.Scale(nice=False), axis=alt.Axis(tickMinStep=1)),
+        y=alt.Y("y:Q", title=y_title, scale=scale),
         color=alt.Color("line:N", title=None, sort=None),
         opacity=alt.condition(chosen, alt.value(1.0), alt.value(0.12)),
         tooltip=[
@@ -130,22 +135,22 @@ def interval_chart(rows: Values, figure: str, *, neutral: float | None) -> Spec:
         ],
     )
     scale = alt.Scale(zero=False)
-    layers = [
-        base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=figure, scale=scale), x2="high:Q"),
-        base.mark_point(filled=True, size=80, opacity=1).encode(x=alt.X("value:Q", title=figure, scale=scale)),
-    ]
+    layers = [base.mark_point(filled=True, size=80, opacity=1).encode(x=alt.X("value:Q", title=figure, scale=scale))]
+    if any("low" in row for row in rows):
+        x = alt.X("low:Q", title=figure, scale=scale)
+        layers.insert(0, base.mark_rule(strokeWidth=2).encode(x=x, x2="high:Q"))
     if neutral is not None:
         line = alt.Chart(_data([{"value": neutral}])).mark_rule(strokeDash=[5, 4])
         layers.insert(0, line.encode(x=alt.X("value:Q", title=figure, scale=scale)))
     return _spec(alt.layer(*layers), ROW_HEIGHT * len(rows) + 10)
 
 
-def thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
-    """Returns at most `MOST_POINTS` of the points, evenly spread, with the first and the last one."""
+def thinned(points: Sequence[T], most: int = MOST_POINTS) -> Sequence[T]:
+    """Returns at most so many of the points, evenly spread, with the first and the last one."""
     count = len(points)
-    if count <= MOST_POINTS:
+    if count <= most:
         return points
-    return [points[round(number * (count - 1) / (MOST_POINTS - 1))] for number in range(MOST_POINTS)]
+    return [points[round(number * (count - 1) / (most - 1))] for number in range(most)]
 
 
 def _data(values: Values) -> alt.Data:

@@ -23,6 +23,8 @@ LARGEST_PAGE = 5_000_000
 """Bytes that a page may have, so that it can be sent and opened everywhere."""
 FILTERED_FROM = 15
 """Rows from which a table has a box to filter them."""
+LONG_TEXT = 45
+"""Characters from which a text goes over several lines of its cell."""
 _FIGURE = re.compile(
     r"(?:ratio )?([+\-−]?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?)(?: ± [\d.]+)?(?: %)?(?:\s+[\[(].*)?", re.DOTALL
 )
@@ -37,7 +39,7 @@ class Markup(str):
 class Cell(NamedTuple):
     """A cell of a table: its text, and the number by which its column is sorted; None sorts by the text."""
 
-    text: str | Markup
+    text: str
     value: float | None = None
 
 
@@ -65,20 +67,23 @@ def table(
     *,
     name: str,
     meanings: Mapping[str, str] | None = None,
-    texts: Sequence[int] = (),
 ) -> Markup:
     """Returns a table whose columns sort.
 
     Args:
-      headings: the names of the columns; the first column is aligned to the left.
-      rows: one cell for each column.
+      headings: the names of the columns.
+      rows: one cell for each column; a column without numbers is aligned to the left, like text.
       name: an identifier that no other table of the page has.
       meanings: what columns mean, by heading; shown when the pointer rests on them.
-      texts: the positions of columns of longer texts.
     """
     known = meanings or {}
-    heads = [tag("th", tag("button", each), scope="col", title=known.get(each, "sort")) for each in headings]
-    lines = [tag("tr", *(_cell(cell, at in texts) for at, cell in enumerate(row))) for row in rows]
+    cells = [[each if isinstance(each, Cell) else Cell(each, leading_number(each)) for each in row] for row in rows]
+    kinds = [{} if _has_number(cells, at) else {"class_": "text"} for at in range(len(headings))]
+    heads = [
+        tag("th", tag("button", each), scope="col", title=known.get(each) or "sort", **kind)
+        for each, kind in zip(headings, kinds, strict=True)
+    ]
+    lines = [tag("tr", *(_cell(cell, kind) for cell, kind in zip(row, kinds, strict=True))) for row in cells]
     made = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *lines), class_="sorts", id=name)
     found = tag("div", made, class_="wide", tabindex="0")
     if len(rows) < FILTERED_FROM:
@@ -90,11 +95,15 @@ def table(
     return Markup(tag("div", box, class_="controls") + found)
 
 
-def _cell(cell: str | Cell, is_text: bool) -> Markup:
-    text, value = cell if isinstance(cell, Cell) else (cell, None)
-    value = leading_number(text) if value is None and not isinstance(text, Markup) else value
-    attributes = {"data_value": f"{value:.12g}"} if value is not None and math.isfinite(value) else {}
-    return tag("td", text, **attributes, **({"class_": "text"} if is_text else {}))
+def _has_number(rows: Sequence[Sequence[Cell]], column: int) -> bool:
+    return any(row[column].value is not None for row in rows)
+
+
+def _cell(cell: Cell, kind: Mapping[str, str]) -> Markup:
+    attributes = {**kind, "class_": "text long"} if len(cell.text) > LONG_TEXT and kind else dict(kind)
+    if cell.value is not None and math.isfinite(cell.value):
+        attributes["data_value"] = f"{cell.value:.12g}"
+    return tag("td", cell.text, **attributes)
 
 
 def leading_number(text: str) -> float | None:
@@ -106,10 +115,12 @@ def leading_number(text: str) -> float | None:
 def image(name: str, svg: bytes) -> Markup:
     """Returns a figure with an SVG picture, whose ids cannot meet those of other pictures."""
     source = f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
-    return tag("figure", Markup(f'<img src="{source}" alt="{html.escape(name)}" loading="lazy">'))
+    return tag("figure", Markup(f'<img src="{source}" alt="{html.escape(name)}">'))
 
 
-def document(title: str, body: Sequence[Markup], data: Mapping[str, Any], programs: Sequence[str] = ()) -> str:
+def document(
+    title: str, body: Sequence[Markup], data: Mapping[str, Any], programs: Sequence[str] = (), *, advice: str
+) -> str:
     """Returns a whole page, which asks nothing of any server.
 
     Args:
@@ -117,6 +128,7 @@ def document(title: str, body: Sequence[Markup], data: Mapping[str, Any], progra
       body: the parts of the page.
       data: plain values by the identifiers under which the programs of the page find them.
       programs: JavaScript of others that the page needs.
+      advice: what to do if the page is too large, as a sentence.
     Raises:
       UserError: the page is larger than 5 MB.
     """
@@ -133,10 +145,7 @@ def document(title: str, body: Sequence[Markup], data: Mapping[str, Any], progra
         ),
     )
     if (size := len(page.encode())) > LARGEST_PAGE:
-        raise UserError(
-            f"The page would have {size / 1e6:.1f} MB, more than {LARGEST_PAGE / 1e6:.0f} MB. Name a folder with fewer "
-            "or shorter tables."
-        )
+        raise UserError(f"The page would have {size / 1e6:.1f} MB, more than {LARGEST_PAGE / 1e6:.0f} MB. {advice}")
     return page
 
 

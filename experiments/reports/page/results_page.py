@@ -15,8 +15,6 @@ from experiments.reports.page.document import Cell, Markup, document, image, pro
 from taso_ext.files import write_text
 
 TABLE, MEANINGS, ABOUT = "table.csv", "table.md", "README.md"
-LONG_TEXT = 40
-"""Characters of a cell from which its column is one of longer texts."""
 NEUTRAL = {"ratio": 1.0, "gain": 0.0}
 """Columns that are drawn with their intervals, the columns `low` and `high`; and their values where nothing changes."""
 MOST_DRAWN = 60
@@ -93,20 +91,21 @@ def write_results_page(folder: Path, path: Path) -> None:
         tag("nav", *(tag("a", kept.title, href=f"#{_identifier(number)}") for number, kept in enumerate(found))),
         *(_section(number, kept, kept.folder in specs) for number, kept in enumerate(found)),
     ]
-    write_text(path, document(title, body, {"charts": specs} if specs else {}, [charts.programs()] if specs else []))
+    data, programs = ({"charts": specs}, [charts.programs()]) if specs else ({}, [])
+    advice = "Name a folder with fewer or shorter tables."
+    write_text(path, document(title, body, data, programs, advice=advice))
 
 
 def _section(number: int, kept: Kept, has_chart: bool) -> Markup:
     """Returns the title, the finding, the chart, the pictures and the table of one folder."""
     name, headings = _identifier(number), list(kept.columns)
     rows = [[_cell(row[heading]) for heading in headings] for row in kept.rows]
-    texts = [at for at, heading in enumerate(headings) if any(len(row[heading]) > LONG_TEXT for row in kept.rows)]
     parts = [tag("h2", kept.title, id=name)]
     parts += [tag("p", tag("code", kept.command or kept.folder), class_="soft")]
     parts += [tag("p", prose(kept.finding))] if kept.finding else []
     parts += [tag("figure", tag("div", data_chart=kept.folder))] if has_chart else []
     parts += [image(file, svg) for file, svg in kept.figures.items()]
-    made = table(headings, rows, name=f"{name}-table", meanings=kept.columns, texts=texts)
+    made = table(headings, rows, name=f"{name}-table", meanings=kept.columns)
     return Markup("".join([*parts, tag("details", tag("summary", f"{len(rows):,} rows"), made, **_open(len(rows)))]))
 
 

@@ -35,8 +35,12 @@ from taso_ext import OnnxModel, RuleSet
 from taso_ext.files import write_text
 
 EVALUATION, ACTIONS, RESULT = "checkpoints/evaluation.json", "actions.json", "result.json"
-LARGEST_DRAWING = 3_000_000
+LARGEST_DRAWING = 2_500_000
 """Bytes of the graphs of a page; the programs that draw charts take 0.9 MB of its 5."""
+MOST_LISTED = 2_000
+"""Rewrites that the page lists one by one, in 0.8 MB."""
+COSTS = "Estimated time along the rewrites (a click on a point shows its rewrite)"
+"""The title of the chart that is tied to the slider."""
 NAMED_OPERATORS = 8
 """Operators that the sentence about a rewrite names."""
 
@@ -125,7 +129,7 @@ class _RunPage:
             _note(
                 "“Before” is the model after its clean-up, which is what every estimated improvement is counted from."
             ),
-            *self._graph_section(),
+            *self._graph_section(specs),
             *self._rule_section(),
             tag("h2", "Best graph of each source"),
             _table("sources", ("source", "estimated improvement"), source_rows(result)),
@@ -136,8 +140,9 @@ class _RunPage:
         ]
         data: dict[str, Any] = {"charts": specs} if specs else {}
         if self._is_drawn:
-            data["rewrites"] = {"drawing": self.drawing, "sentences": self._sentences()}
-        return document(title, body, data, [charts.programs()] if specs else [])
+            data["rewrites"] = self._drawing_data
+        programs = [charts.programs()] if specs else []
+        return document(title, body, data, programs, advice="Read report.md instead.")
 
     def _tiles(self) -> Markup:
         """Returns the figures that a reader looks for first."""
@@ -153,20 +158,29 @@ class _RunPage:
         )
 
     @cached_property
-    def _is_drawn(self) -> bool:
-        return len(as_json(self.drawing).encode()) <= LARGEST_DRAWING
+    def _drawing_data(self) -> dict[str, Any]:
+        return {"drawing": self.drawing, "sentences": self._sentences()}
 
-    def _graph_section(self) -> Iterator[Markup]:
-        """Yields the graphs with the slider, and the table of all rewrites."""
+    @cached_property
+    def _is_drawn(self) -> bool:
+        return len(as_json(self._drawing_data).encode()) <= LARGEST_DRAWING
+
+    def _graph_section(self, specs: Mapping[str, charts.Spec]) -> Iterator[Markup]:
+        """Yields the cost along the rewrites, the graphs with the slider, and the table of all rewrites."""
         yield tag("h2", "The graph before and after each rewrite")
+        if COSTS in specs:
+            yield _figure(COSTS)
         if not self._is_drawn:
-            yield tag("p", "The graphs are not drawn, because they would take more than 3 MB of this page.")
+            yield tag("p", "The graphs are not drawn, because they would make this page larger than 5 MB.")
         else:
             yield self._graphs()
         if self.rewrites:
-            yield tag("h3", "All rewrites")
+            yield tag("h3", "Rewrites")
             headings = ["number", "rule", "step", "location", "replaced", "made", "time after [ms]", "change [ms]"]
-            yield sorting_table(headings, list(map(self._rewrite_row, range(len(self.rewrites)))), name="all-rewrites")
+            listed = range(min(len(self.rewrites), MOST_LISTED))
+            yield sorting_table(headings, list(map(self._rewrite_row, listed)), name="rewrites-table")
+            if len(listed) < len(self.rewrites):
+                yield _note(f"The first {MOST_LISTED:,} of {len(self.rewrites):,} rewrites; actions.json has all.")
             yield _note(
                 "Replaced and made are numbers of operators. A step that carries a rule out everywhere has several "
                 "rewrites; the estimated time is known after the last one."
@@ -217,7 +231,9 @@ class _RunPage:
         made = self._named([operator for operator, _ in change["made"]])
         cost = "the estimated time is known when its step ends"
         if rewrite.cost_ms is not None:
-            cost = f"estimated time {_change(rewrite.cost_before_ms, rewrite.cost_ms)}"
+            alone = sum(each.step == rewrite.step for each in self.rewrites) == 1
+            cost = f"estimated time{'' if alone else ' over the whole step'} "
+            cost += _change(rewrite.cost_before_ms, rewrite.cost_ms)
         return (
             f"Rewrite {number + 1} of {len(self.rewrites)}, {rewrite.rule} at location {rewrite.location} "
             f"(step {rewrite.step}): {gone} → {made}; {cost}."
@@ -240,7 +256,7 @@ class _RunPage:
             *(Cell(str(count), count) for count in counts),
             *(
                 Cell("–" if cost is None else text.format(cost), cost)
-                for cost, text in zip(costs, ("{:.4f}", "{:+.4f}"), strict=True)
+                for cost, text in zip(costs, ("{:.4f}", "{:+.3g}"), strict=True)
             ),
         ]
 
@@ -256,7 +272,7 @@ class _RunPage:
             (
                 rule,
                 Cell(str(count), count),
-                Cell(f"{changes[rule]:+.4f}", changes[rule]),
+                Cell(f"{changes[rule]:+.3g}", changes[rule]),
                 _percent(changes[rule], start),
             )
             for rule, count in sorted(uses.items(), key=lambda item: changes[item[0]])
@@ -285,7 +301,7 @@ class _RunPage:
         """Yields the charts that the run has data for, by their titles."""
         result = self.result
         if self.rewrites:
-            yield "Estimated time along the rewrites", charts.cost_chart(list(self._cost_log()))
+            yield COSTS, charts.cost_chart(charts.thinned(list(self._cost_log()), MOST_LISTED))
         if result.improvements:
             yield "Best graph of each source", charts.bar_chart(result.improvements, "less estimated time [%]")
         if climb := moves(self.directory.checkpoint(FILE)):
@@ -318,11 +334,10 @@ class _RunPage:
                 yield {"rewrite": number, "rule": rewrite.rule, "cost_ms": rewrite.cost_ms, "percent": percent}
 
     def _chart_section(self, specs: Mapping[str, charts.Spec]) -> Iterator[Markup]:
-        if specs:
+        others = [title for title in specs if title != COSTS]
+        if others:
             yield tag("h2", "Charts")
-            yield _note("The pointer shows values. A click on a point of the first chart shows that rewrite above.")
-        for title in specs:
-            yield tag("figure", tag("h3", title), tag("div", data_chart=title))
+        yield from map(_figure, others)
 
     def _times(self) -> list[list[str | Cell]]:
         seconds = [*self.result.stage_seconds.values(), sum(self.result.stage_seconds.values())]
@@ -334,6 +349,10 @@ def _table(name: str, headings: Sequence[str], rows: Sequence[Sequence[str | Cel
     return sorting_table(headings, rows, name=name)
 
 
+def _figure(title: str) -> Markup:
+    return tag("figure", tag("h3", title), tag("div", data_chart=title))
+
+
 def _note(text: str) -> Markup:
     return tag("p", text, class_="soft")
 
@@ -343,4 +362,5 @@ def _change(before_ms: float, after_ms: float) -> str:
 
 
 def _percent(change: float, whole: float) -> str:
-    return f"{100 * change / whole:+.2f} %" if whole else "–"
+    percent = round(100 * change / whole, 2) if whole else 0.0
+    return f"{percent:+.2f} %" if percent else "0.00 %"

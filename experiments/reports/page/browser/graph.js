@@ -1,7 +1,7 @@
 // Draws the graph before and after each rewrite, and the slider that goes through them. Needs layout.js and page.js.
 "use strict";
 
-const SVG = "http://www.w3.org/2000/svg", LABEL = 19, KEPT_LAYOUTS = 6, SMALLEST = 0.1, LARGEST = 2;
+const SVG = "http://www.w3.org/2000/svg", LABEL = 19, KEPT_LAYOUTS = 6, SMALLEST = 0.05, READABLE = 0.85, LARGEST = 2;
 
 // drawing: what `experiments.reports.page.rewrites.drawn` returns.
 // sentences: one for all rewrites together, then one for each.
@@ -22,7 +22,7 @@ function showRewrites(root, drawing, sentences) {
   function show(number) {
     const last = drawing.changes.length, shown = [number ? number - 1 : 0, number || last].map(layoutAt);
     const operators = shown.map(({ state }) => new Set(state.wiring.keys()));
-    scale ||= Math.min(1, Math.max(0.45, panes[0].clientWidth / Math.max(...shown.map(each => each.width))));
+    scale ||= Math.min(1, Math.max(READABLE, panes[0].clientWidth / Math.max(...shown.map(each => each.width))));
     panes.forEach((pane, i) => {
       const special = [...operators[i]].filter(operator => !operators[1 - i].has(operator));
       draw(pane, drawing, shown[i], new Set(special), i ? "made" : "gone", scale);

@@ -82,7 +82,7 @@ function order(rows) {
 
 // Places each row as near as possible, in least squares, to the neighbours above or below; returns the width of all.
 function placeAcross(rows) {
-  for (const row of rows) placeRow(row, row.map(item => item.place * OPERATOR.width));
+  for (const row of rows) placeRow(row, row.map(item => (item.place - (row.length - 1) / 2) * OPERATOR.width));
   for (let sweep = 0; sweep < COORDINATE_SWEEPS; sweep++) {
     const sides = sweep >= COORDINATE_SWEEPS - 2 ? ["up", "down"] : [sweep % 2 ? "down" : "up"];
     for (const row of sweep % 2 ? rows.toReversed() : rows)

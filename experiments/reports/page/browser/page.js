@@ -52,10 +52,10 @@ function chartConfig() {
   const category = [..."12345678"].map(number => colour(`series-${number}`));
   return {
     background: "transparent",
-    font: style.fontFamily,
+    font: getComputedStyle(document.body).fontFamily,
     view: { stroke: null },
-    axis: { ...axis, tickColor: colour("faint"), titleFontWeight: "normal", labelLimit: 320 },
-    legend: { labelColor: colour("ink"), titleColor: colour("ink"), orient: "bottom", columns: 3, labelLimit: 320 },
+    axis: { ...axis, tickColor: colour("faint"), titleFontWeight: "normal", labelFontSize: 12, titleFontSize: 12, labelLimit: 320 },
+    legend: { labelFontSize: 12, symbolType: "circle", labelColor: colour("ink"), titleColor: colour("ink"), orient: "bottom", columns: 3, labelLimit: 320 },
     title: { color: colour("ink") },
     mark: { color: category[0] },
     range: { category },
