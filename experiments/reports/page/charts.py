@@ -46,9 +46,8 @@ def cost_chart(log: Values) -> Spec:
             alt.Tooltip("percent:Q", title="of the model's time [%]", format=".2f"),
         ],
     )
-    position = alt.param(name="position", value=0)
-    here = alt.Chart(_data(log)).mark_rule(strokeWidth=2).encode(x="rewrite:Q").add_params(position)
-    here = here.transform_filter("datum.rewrite == position")
+    here = alt.Chart(_data([{}])).transform_calculate(rewrite="position").mark_rule(strokeWidth=2)
+    here = here.encode(x="rewrite:Q").add_params(alt.param(name="position", value=0))
     points = base.mark_point(filled=True, size=70, opacity=1, cursor="pointer")
     return _spec(alt.layer(here, base.mark_line(interpolate="step-after"), points), HEIGHT)
 
@@ -73,7 +72,7 @@ def line_chart(curves: Mapping[str, Curve], x_title: str, y_title: str, *, steps
 
     Values that become large are drawn on a scale that is linear about zero and logarithmic beyond.
     """
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"x": x, "y": y, "line": label}
         for label, (at, values) in curves.items()
         for x, y in thinned(list(zip(at, values, strict=True)))

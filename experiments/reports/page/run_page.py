@@ -17,6 +17,7 @@ from experiments.reports.page import charts
 from experiments.reports.page.document import Cell, Markup, as_json, document, tag
 from experiments.reports.page.document import table as sorting_table
 from experiments.reports.page.rewrites import drawn
+from experiments.reports.plots import Curve
 from experiments.reports.report import curve, loss_curves, real_returns, stages_of_losses
 from experiments.reports.summary import (
     ACCURACY_COLUMNS,
@@ -306,11 +307,11 @@ class _RunPage:
             yield "Best graph of each source", charts.bar_chart(result.improvements, "less estimated time [%]")
         if climb := moves(self.directory.checkpoint(FILE)):
             gains = [(0.0, 0.0), *((seconds, 100 * (1 - ratio)) for seconds, _, ratio in climb)]
-            seconds, percents = zip(*gains, strict=True)
-            curves = {"best graph so far": (seconds, percents)}
+            seconds, percents = map(list, zip(*gains, strict=True))
+            climbed: dict[str, Curve] = {"best graph so far": (seconds, percents)}
             yield (
                 "Gain by the clock",
-                charts.line_chart(curves, "seconds of the climb", "% of the model's time", steps=True),
+                charts.line_chart(climbed, "seconds of the climb", "% of the model's time", steps=True),
             )
         log = MetricsLog(self.directory.path / "metrics.jsonl")
         for stage, title in stages_of_losses(result.last_round).items():
@@ -342,7 +343,10 @@ class _RunPage:
     def _times(self) -> list[list[str | Cell]]:
         seconds = [*self.result.stage_seconds.values(), sum(self.result.stage_seconds.values())]
         *stages, memory = time_rows(self.result)
-        return [[name, Cell(text, value)] for (name, text), value in zip(stages, seconds, strict=True)] + [list(memory)]
+        rows: list[list[str | Cell]] = [
+            [name, Cell(text, value)] for (name, text), value in zip(stages, seconds, strict=True)
+        ]
+        return [*rows, [*memory]]
 
 
 def _table(name: str, headings: Sequence[str], rows: Sequence[Sequence[str | Cell]]) -> Markup:

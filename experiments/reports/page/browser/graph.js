@@ -1,26 +1,23 @@
 // Draws the graph before and after each rewrite, and the slider that goes through them. Needs layout.js and page.js.
 "use strict";
 
-const SVG = "http://www.w3.org/2000/svg", LABEL = 19, KEPT_LAYOUTS = 6, SMALLEST = 0.05, READABLE = 0.85, LARGEST = 2;
+const SVG = "http://www.w3.org/2000/svg", LABEL = 19, SMALLEST = 0.05, READABLE = 0.85, LARGEST = 2;
 
 // drawing: what `experiments.reports.page.rewrites.drawn` returns.
 // sentences: one for all rewrites together, then one for each.
 function showRewrites(root, drawing, sentences) {
   const slider = root.querySelector("input[type=range]"), said = root.querySelector("output");
-  const panes = [...root.querySelectorAll(".pane")], layouts = new Map();
+  const panes = [...root.querySelectorAll(".pane")];
   let scale = 0, wanted = -1;
 
-  function layoutAt(number) {
-    if (!layouts.has(number)) {
-      if (layouts.size >= KEPT_LAYOUTS) layouts.delete(layouts.keys().next().value);
-      const state = stateAt(drawing, number);
-      layouts.set(number, { state, ...layered(readsOf(drawing, state)) });
-    }
-    return layouts.get(number);
+  function layoutAt(number, known) {
+    const state = stateAt(drawing, number);
+    return { state, ...layered(readsOf(drawing, state), known) };
   }
 
   function show(number) {
-    const last = drawing.changes.length, shown = [number ? number - 1 : 0, number || last].map(layoutAt);
+    const last = drawing.changes.length, before = layoutAt(number ? number - 1 : 0);
+    const shown = [before, layoutAt(number || last, before.places)];
     const operators = shown.map(({ state }) => new Set(state.wiring.keys()));
     scale ||= Math.min(1, Math.max(READABLE, panes[0].clientWidth / Math.max(...shown.map(each => each.width))));
     panes.forEach((pane, i) => {

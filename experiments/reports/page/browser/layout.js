@@ -6,10 +6,10 @@ const OPERATOR = { width: 150, height: 40 }, GAP = { across: 22, down: 34 }, EDG
 const ORDER_SWEEPS = 8, COORDINATE_SWEEPS = 12;
 
 // reads: Map of node -> array of the nodes that it reads. Returns `places` (Map of node -> {x, y}, its centre), `edges`
-// (the data of one SVG path), `width` and `height`.
-function layered(reads) {
+// (the data of one SVG path), `width` and `height`. known: places of another graph, whose order is kept where it can be.
+function layered(reads, known = new Map()) {
   const rows = withLongEdges(reads, layersOf(reads));
-  order(rows);
+  order(rows, known);
   const width = placeAcross(rows);
   const places = new Map();
   rows.forEach((row, layer) => row.forEach(item => {
@@ -48,8 +48,8 @@ function layersOf(reads) {
 // Returns rows of items. An edge over several layers passes through one item in each; all readers of a node share them.
 function withLongEdges(reads, layers) {
   const rows = Array.from({ length: Math.max(...layers.values(), 0) + 1 }, () => []);
-  const put = (layer, node) => {
-    const item = { node, layer, up: [], down: [], x: 0, width: node === undefined ? EDGE_WIDTH : OPERATOR.width };
+  const put = (layer, node, source = node) => {
+    const item = { node, source, layer, up: [], down: [], x: 0, width: node === undefined ? EDGE_WIDTH : OPERATOR.width };
     rows[layer].push(item);
     return item;
   };
@@ -60,7 +60,7 @@ function withLongEdges(reads, layers) {
     for (const source of new Set(sources)) {
       const chain = chains.get(source), item = items.get(node);
       for (let last = chain.at(-1); last.layer < item.layer - 1; last = chain.at(-1)) {
-        chain.push(put(last.layer + 1));
+        chain.push(put(last.layer + 1, undefined, source));
         join(last, chain.at(-1));
       }
       join(chain[item.layer - 1 - chain[0].layer], item);
@@ -69,8 +69,12 @@ function withLongEdges(reads, layers) {
 }
 
 // Sorts each row by the mean place of the neighbours in the row above, then below, and so on, to have fewer crossings.
-function order(rows) {
-  rows.forEach(row => row.forEach((item, place) => { item.place = place; }));
+function order(rows, known) {
+  for (const row of rows) {
+    for (const item of row)  // what is new begins where the operators are that it reads
+      item.guess = known.get(item.source)?.x ?? (item.up.length ? mean(item.up, "guess") : Infinity);
+    row.sort((a, b) => a.guess === b.guess ? 0 : a.guess - b.guess).forEach((item, place) => { item.place = place; });
+  }
   for (let sweep = 0; sweep < ORDER_SWEEPS; sweep++) {
     const side = sweep % 2 ? "down" : "up";
     for (const row of sweep % 2 ? rows.toReversed() : rows) {
