@@ -112,6 +112,16 @@ def leading_number(text: str) -> float | None:
     return float(found[1].replace("−", "-").replace(",", "")) if found else None
 
 
+def note(text: str) -> Markup:
+    """Returns a paragraph that explains something beside it."""
+    return tag("p", text, class_="soft")
+
+
+def figure(chart: str) -> Markup:
+    """Returns the place of a chart under its title, which is its name among the page's charts too."""
+    return tag("figure", tag("h3", chart), tag("div", data_chart=chart))
+
+
 def image(name: str, svg: bytes) -> Markup:
     """Returns a figure with an SVG picture, whose ids cannot meet those of other pictures."""
     source = f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"

@@ -207,7 +207,9 @@ def test_a_run_without_rewrites_shows_its_graph(browser: Chromium, tmp_path: Pat
     assert main([*command, "--controller", "greedy", "--only", "matmul-of-transposes", *OPTIONS]) == 0
     assert json.loads((tmp_path / "run/actions.json").read_text())["actions"] == []
     opened(browser, tmp_path / "run/report.html")
-    assert browser.value("document.querySelector('.rewrites output').textContent").startswith("No rewrite was applied")
+    assert browser.value("document.querySelector('.rewrites output').textContent").startswith(
+        "No rewrite was applied to this graph"
+    )
     assert browser.value("document.querySelectorAll('.pane svg').length") == 2
     assert marked(browser) == {"gone": [], "made": []}
 

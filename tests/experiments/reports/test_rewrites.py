@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from environment import zoo
+from experiments.reports.page import rewrite_section
+from experiments.reports.page.rewrite_section import RewriteSection
 from experiments.reports.page.rewrites import LONGEST_TEXT, drawn
 from taso_ext import CostModel, Graph, GraphBuilder, OnnxModel, RuleSet, State
 
@@ -108,3 +110,46 @@ def test_a_graph_whose_output_is_its_input() -> None:
     builder.output(y)
     builder.output(x)
     assert [operand for *_, operand in drawn([builder.build()])["outputs"]] == [0, -1]
+
+
+def section_of(costs_ms: list[float | None], steps: list[int]) -> RewriteSection:
+    """Returns the section of a random walk with these costs after its rewrites, which begins at 4 ms."""
+    graphs = random_walk("squeezenet1.1-tiny", seed=1, steps=len(costs_ms))
+    actions = [
+        {"rule": 0, "location": 7, "rule_name": f"rule-{step % 2}", "step": step, "cost_ms": cost_ms}
+        for cost_ms, step in zip(costs_ms, steps, strict=True)
+    ]
+    log = {"initial_cost_ms": 4.0, "actions": actions, "subgraphs": []}
+    return RewriteSection.of_log(log, drawn(graphs), (graphs[0].num_runtime_nodes, graphs[-1].num_runtime_nodes))
+
+
+def test_costs_are_those_of_steps_and_add_up_by_rule() -> None:
+    section = section_of([None, 3.0, 5.0, 2.0], [0, 0, 1, 2])
+    assert [rewrite.change_ms for rewrite in section.rewrites] == [None, -1.0, 2.0, -3.0]
+    assert [(each["rewrite"], each["cost_ms"]) for each in section.cost_log()] == [
+        (0, 4.0),
+        (2, 3.0),
+        (3, 5.0),
+        (4, 2.0),
+    ]
+    said = section.data["sentences"]
+    assert "estimated time 4.0000 → 2.0000 ms (-50.00 %)" in said[0]
+    assert said[1].endswith("the estimated time is known when its step ends.")
+    assert "estimated time over the whole step 4.0000 → 3.0000 ms (-25.00 %)" in said[2]
+    assert "estimated time 3.0000 → 5.0000 ms (+66.67 %)" in said[3]
+    rules = "".join(section.parts()).split('id="rules"')[1]
+    assert rules.index("rule-0") < rules.index("rule-1"), "the rule that saves most stands first"
+    assert "-100.00 %" in rules and "+50.00 %" in rules
+    with pytest.raises(ValueError, match="the last rewrite has no cost"):
+        section_of([3.0, None], [0, 1])
+
+
+def test_what_would_be_too_large_is_not_drawn_and_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs: list[float | None] = [3.0, 2.0, 1.0]
+    text = "".join(section_of(costs, [0, 1, 2]).parts())
+    assert 'class="pane"' in text and "data-rewrite" in text and "not drawn" not in text and "The first" not in text
+    monkeypatch.setattr(rewrite_section, "LARGEST_DRAWING", 100)
+    monkeypatch.setattr(rewrite_section, "MOST_LISTED", 2)
+    text = "".join(section_of(costs, [0, 1, 2]).parts())
+    assert 'class="pane"' not in text and "data-rewrite" not in text and "The graphs are not drawn" in text
+    assert "The first 2 of 3 rewrites; actions.json has all." in text
