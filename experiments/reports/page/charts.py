@@ -63,21 +63,22 @@ def bar_chart(values: Mapping[str, float], title: str) -> Spec:
     return _spec(base.mark_bar(height={"band": 0.62}), ROW_HEIGHT * len(rows) + 10)
 
 
-def line_chart(curves: Mapping[str, Curve], x_title: str, y_title: str, *, steps: bool = False) -> Spec:
+def line_chart(
+    curves: Mapping[str, Curve], x_title: str, y_title: str, *, steps: bool = False, losses: bool = False
+) -> Spec:
     """Returns lines; the pointer shows the values of the nearest step, and a click on the legend shows one line alone.
 
     Args:
       curves: label -> (steps, values), thinned out to 400 points.
       steps: whether a value stays until the next one.
-
-    Values that become large are drawn on a scale that is linear about zero and logarithmic beyond.
+      losses: whether values above `LARGE` make the scale logarithmic, except about zero.
     """
     rows: list[dict[str, Any]] = [
         {"x": x, "y": y, "line": label}
         for label, (at, values) in curves.items()
         for x, y in thinned(list(zip(at, values, strict=True)))
     ]
-    is_large = max((row["y"] for row in rows), default=0.0) > LARGE
+    is_large = losses and max((row["y"] for row in rows), default=0.0) > LARGE
     scale = alt.Scale(type="symlog") if is_large else alt.Scale(zero=False)
     chosen = alt.selection_point(name="chosen", fields=["line"], bind="legend")
     near = alt.selection_point(

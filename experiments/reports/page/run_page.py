@@ -146,7 +146,10 @@ class _RunPage:
         log = MetricsLog(self.directory.path / "metrics.jsonl")
         for stage, title in stages_of_losses(result.last_round).items():
             if curves := loss_curves(log.read(stage)):
-                yield f"Losses of the world model: {title}", charts.line_chart(curves, "gradient step", "loss")
+                yield (
+                    f"Losses of the world model: {title}",
+                    charts.line_chart(curves, "gradient step", "loss", losses=True),
+                )
         updates = log.read(of_round("controller", result.last_round))
         if updates and "return" in updates[0]:
             training = {"mean of each update": "return", "best of each update": "best_return"}

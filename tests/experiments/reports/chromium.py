@@ -12,6 +12,7 @@ import fcntl
 import itertools
 import json
 import os
+import select
 import shutil
 import signal
 from collections.abc import Mapping
@@ -24,6 +25,9 @@ FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
     *("--disable-sync", "--no-first-run", "--disable-dev-shm-usage", "--remote-debugging-pipe"),
 )
+
+SILENCE_S = 60
+"""Seconds without any message after which a test fails instead of waiting for ever."""
 
 
 class Chromium:
@@ -70,16 +74,21 @@ class Chromium:
 
     def call(self, method: str, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Calls a method of the protocol and returns its result."""
-        number = next(self._numbers)
-        message = {"id": number, "method": method, "params": dict(parameters or {})}
-        if self._session:
-            message["sessionId"] = self._session
-        os.write(self._write, json.dumps(message).encode() + b"\0")
+        number = self._send(method, parameters or {})
         while True:
             answer = self._receive()
             if answer.get("id") == number:
                 assert "error" not in answer, answer
                 return dict(answer["result"])
+
+    def _send(self, method: str, parameters: Mapping[str, Any]) -> int:
+        """Sends a call and returns its number."""
+        number = next(self._numbers)
+        message = {"id": number, "method": method, "params": dict(parameters)}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        return number
 
     def open(self, path: Path, *, width: int = 1200, height: int = 900, dark: bool = False) -> None:
         """Opens a file from the disk and waits until it is loaded and its charts are drawn."""
@@ -114,6 +123,7 @@ class Chromium:
 
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self._unread:
+            assert select.select([self._read], [], [], SILENCE_S)[0], f"the browser said nothing for {SILENCE_S} s"
             part = os.read(self._read, 1 << 20)
             assert part, "the browser has ended"
             self._unread += part
@@ -125,6 +135,9 @@ class Chromium:
     def _note(self, event: str, facts: Mapping[str, Any]) -> None:
         if event == "Page.lifecycleEvent" and facts["name"] == "load":
             self._loaded.add(facts["loaderId"])
+        elif event == "Page.javascriptDialogOpening":  # which would stop the page
+            self.problems.append(f"a dialog: {facts['message']}")
+            self._send("Page.handleJavaScriptDialog", {"accept": True})
         elif event == "Runtime.exceptionThrown":
             self.problems.append(json.dumps(facts["exceptionDetails"]))
         elif event == "Runtime.consoleAPICalled" and facts["type"] in ("error", "warning", "assert"):
