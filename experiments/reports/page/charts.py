@@ -119,13 +119,13 @@ def strip_chart(groups: Mapping[str, Sequence[float]], title: str) -> Spec:
     return _spec(base.mark_point(filled=True, size=70, opacity=0.6), 44 * len(groups) + 10)
 
 
-def interval_chart(rows: Values, figure: str, *, neutral: float | None) -> Spec:
+def interval_chart(rows: Values, figure: str, *, neutral: float) -> Spec:
     """Returns a point with its 95 % interval for each row of a table.
 
     Args:
       rows: `label`, `value`, `low` and `high`; an interval may be missing.
       figure: the title of the axis.
-      neutral: the value that means no change, where a line is drawn; None draws none.
+      neutral: the value that means no change, where a line is drawn.
     """
     base = alt.Chart(_data(rows)).encode(
         y=alt.Y("label:N", title=None, sort=None),
@@ -139,10 +139,9 @@ def interval_chart(rows: Values, figure: str, *, neutral: float | None) -> Spec:
     if any("low" in row for row in rows):
         x = alt.X("low:Q", title=figure, scale=scale)
         layers.insert(0, base.mark_rule(strokeWidth=2).encode(x=x, x2="high:Q"))
-    if neutral is not None:
-        line = alt.Chart(_data([{"value": neutral}])).mark_rule(strokeDash=[5, 4])
-        layers.insert(0, line.encode(x=alt.X("value:Q", title=figure, scale=scale)))
-    return _spec(alt.layer(*layers), ROW_HEIGHT * len(rows) + 10)
+    line = alt.Chart(_data([{"value": neutral}])).mark_rule(strokeDash=[5, 4])
+    line = line.encode(x=alt.X("value:Q", title=figure, scale=scale))
+    return _spec(alt.layer(line, *layers), ROW_HEIGHT * len(rows) + 10)
 
 
 def thinned(points: Sequence[T], most: int = MOST_POINTS) -> Sequence[T]:
