@@ -15,9 +15,9 @@ import tensorflow as tf
 from worldmodel.dynamics.own_products import product_with_own
 from worldmodel.dynamics.start_graphs import ActionCodes, ActionInputs
 
-MATCHES_OF_STEP = 4
-"""In a compiled dream, matches are dealt with in chunks of this many for each row. Where a quarter of the steps are
-everywhere, most batches need one chunk."""
+MATCHES_OF_STEP = 2
+"""In a compiled dream, matches are dealt with in chunks of this many for each row. Good policies take an everywhere-step
+now and then, so that most batches need one chunk."""
 SURELY = 3.0
 """The logit with which each match is carried out at the start of training."""
 
@@ -115,19 +115,22 @@ class Neighbourhood(snt.Module):
         """Returns `_done` for all matches that stand, bool [n, S], in operations whose shapes are known beforehand."""
         n, most = stand.shape
         chunk = MATCHES_OF_STEP * n
-        ends = tf.cumsum(tf.cast(tf.reshape(stand, [-1]), tf.int32))
+        standing = tf.reshape(stand, [-1])
+        numbers = tf.cumsum(tf.cast(standing, tf.int32), exclusive=True)
+        total = numbers[-1] + tf.cast(standing[-1], tf.int32)
         first = tf.gather(steps.codes.inputs.actions.first, steps.action)
 
         def add(begin: tf.Tensor, sums: tf.Tensor, changes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            numbers = begin + tf.range(chunk)
-            found = tf.minimum(tf.searchsorted(ends, numbers + 1), n * most - 1)
+            here = standing & (numbers >= begin) & (numbers < begin + chunk)
+            found = tf.math.unsorted_segment_sum(tf.range(n * most), tf.where(here, numbers - begin, -1), chunk)
             rows = found // most
             matches = tf.minimum(tf.gather(first, rows) + found % most, tf.shape(steps.legal)[1] - 1)
-            more_sums, more_changes = self._done(rows, matches, tf.cast(numbers < ends[-1], tf.float32), steps)
+            there = tf.cast(begin + tf.range(chunk) < total, tf.float32)
+            more_sums, more_changes = self._done(rows, matches, there, steps)
             return begin + chunk, sums + more_sums, changes + more_changes
 
         nothing = (tf.zeros([n, steps.features.shape[1] + SUMS]), tf.zeros(steps.legal.shape))
-        _, sums, changes = tf.while_loop(lambda begin, *_: begin < ends[-1], add, (tf.constant(0), *nothing))
+        _, sums, changes = tf.while_loop(lambda begin, *_: begin < total, add, (tf.constant(0), *nothing))
         return sums, changes
 
     def _done(
@@ -213,8 +216,7 @@ def with_everywhere_bits(bits: tf.Tensor, actions: ActionInputs) -> tf.Tensor:
     """
     if actions.places.shape[0] == 1:
         return bits
-    everywhere = _is_everywhere(actions)[:-1]
-    sites = tf.cast(bits & ~everywhere, tf.int32)
-    before = tf.cumsum(sites, axis=1, exclusive=True)
-    of_rule = before - tf.gather(before, actions.first[:-1], axis=1)
-    return tf.where(everywhere, of_rule >= 2, bits)
+    everywhere, groups = _is_everywhere(actions)[:-1], actions.groups[:-1]
+    sites = tf.cast(tf.transpose(bits & ~everywhere), tf.int32)  # sums along rows are much faster
+    of_rule = tf.math.unsorted_segment_sum(sites, groups, tf.shape(actions.group_numbers)[0])
+    return tf.where(everywhere, tf.gather(tf.transpose(of_rule >= 2), groups, axis=1), bits)

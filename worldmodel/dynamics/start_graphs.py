@@ -63,6 +63,8 @@ class ActionInputs(NamedTuple):
       first, spans: int32 [A + 1]. The single rewrites that an everywhere-action may carry out are the `spans` actions
         from `first` on, which are those of its rule; all other actions are their own only one.
       places: int32 [S], 0 to S - 1, where S is the largest span.
+      groups: int32 [A + 1], the rule of every action, numbered without gaps.
+      group_numbers: int32 [G], 0 to G - 1: all numbers in `groups`.
     """
 
     rules: Any
@@ -73,6 +75,8 @@ class ActionInputs(NamedTuple):
     first: Any
     spans: Any
     places: Any
+    groups: Any
+    group_numbers: Any
 
 
 class Neighbours(NamedTuple):
@@ -117,6 +121,8 @@ def inputs_signature(sizes: ModelSizes) -> StartGraphInputs:
             first=row,
             spans=row,
             places=tf.TensorSpec([None if sizes.everywhere else 1], tf.int32),
+            groups=row,
+            group_numbers=row,
         ),
         neighbours=Neighbours(row, slots=tf.TensorSpec([None, sizes.slots], tf.int32)),
         rewards=ActionRewards(mean=number, spread=number, counts=number),
@@ -217,6 +223,7 @@ class StartGraph:
         """Returns the actions as tensors."""
         learned = np.arange(self.table.num_actions + 1)
         first, spans = self.table.single_rewrites
+        rules, groups = np.unique(self.table.rules, return_inverse=True)
         return ActionInputs(
             rules=tf.constant(self.table.rules),
             kinds=tf.constant(self.table.kinds),
@@ -226,6 +233,8 @@ class StartGraph:
             first=tf.constant(first),
             spans=tf.constant(spans),
             places=tf.range(spans.max()),
+            groups=tf.constant(groups, tf.int32),
+            group_numbers=tf.range(len(rules)),
         )
 
     def to_arrays(self) -> dict[str, np.ndarray]:
