@@ -612,12 +612,23 @@ bool Matcher::does_the_same_as_another(const MatchList& out, const Match& match)
   return std::find(effects_.begin(), effects_.end(), effect(out, match)) != effects_.end();
 }
 
-// Returns a name for what a match does to the graph: which operators it takes away, and what is read instead.
+// Returns a name for what a match does to the graph: which operators it takes away, and what is read instead. Of a matched
+// operator that stays, it matters what it computes and not which of several alike it is: whoever shares one of them can
+// share the others afterwards.
 Hash128 Matcher::effect(const MatchList& out, const Match& match) {
   const Recipe& recipe = *match.recipe;
   const auto nodes = out.nodes(match);
   const auto values = out.values(match);
-  const auto read = [&](ValueRef ref) { return is_new(ref) ? made_[new_index(ref)] : graph_->value_origin(values[ref]); };
+  const auto name = [&](ValueId value) {
+    const NodeId producer = graph_->value(value).producer;
+    if (producer == kNoNode || std::find(nodes.begin(), nodes.end(), producer) == nodes.end()) return graph_->value_origin(value);
+    const auto operands = graph_->operands(producer);
+    const Hash128 hash = hash_node(graph_->signature(producer), graph_->node(producer).identity, operands.size(), [&](std::size_t k) {
+      return operands[k] == kNoValue ? kNoValueHash : graph_->value_origin(operands[k]);
+    });
+    return hash_result(hash, static_cast<std::uint32_t>(graph_->value(value).index));
+  };
+  const auto read = [&](ValueRef ref) { return is_new(ref) ? made_[new_index(ref)] : name(values[ref]); };
   Hash128 sum;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     if (!recipe.kept[i]) sum += fold(Hash128{1, 1}, graph_->origin(nodes[i]));

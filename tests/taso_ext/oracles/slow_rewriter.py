@@ -52,15 +52,20 @@ def _replacement(rule: RuleText, graph: PlainGraph, match: Match) -> tuple[_Targ
 
 
 def _effect(rule: RuleText, match: Match, target: _Target, replaced: Mapping[int, int]) -> tuple[Any, ...]:
-    """Returns what is equal for matches that do the same: the operators taken away, and the terms read instead."""
+    """Returns what is equal for matches that do the same: the operators taken away, and the terms read instead.
+
+    A matched operator that stays is named by what it computes of its operands, whichever of several alike it is.
+    """
     gone = [node.outputs for index, nodes in match.nodes.items() if not rule.source[index].kept for node in nodes]
-    producer = {value: operator for operator in target.operators for value in operator.outputs}
+    made_or_kept = [*target.operators, *(node for nodes in match.nodes.values() for node in nodes)]
+    producer = {value: operator for operator in made_or_kept for value in operator.outputs}
+    fresh_values = {value for operator in target.operators for value in operator.outputs}
 
     def term(value: int) -> str:
         if value not in producer:
             return f"v{value}"
         made = producer[value]
-        operands = [term(operand) for operand in made.inputs]
+        operands = [term(operand) if value in fresh_values else f"v{operand}" for operand in made.inputs]
         name = f"{made.op_type}{sorted(made.attributes.items(), key=str)}[{made.outputs.index(value)}]"
         return f"{name}({', '.join(sorted(operands) if made.symmetric else operands)})"
 
