@@ -1,7 +1,7 @@
 """Runs, configurations, the command line and reports. Importing this package does not import TensorFlow.
 
-run = experiments.load("runs/bert-base-ppo-1a2b3c4d")
-run.env, run.world_model, run.dream, run.controller, run.config
+    run = experiments.load("runs/bert-base-ppo-1a2b3c4d")
+    run.env, run.world_model, run.dream, run.controller, run.config
 """
 
 from __future__ import annotations
