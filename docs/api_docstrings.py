@@ -6,7 +6,6 @@ because compiled functions have no docstrings and no readable signatures.
 """
 
 from __future__ import annotations
-import __future__
 
 import re
 from collections.abc import Iterator
@@ -110,7 +109,7 @@ def show_stub() -> None:
 
     source = Path(taso_ext.__file__ or "").with_name("_core.pyi")
     stub = {"__name__": "taso_ext"}  # the module that the names say they belong to
-    code = compile(source.read_text(encoding="utf-8"), str(source), "exec", __future__.annotations.compiler_flag)
+    code = compile(source.read_text(encoding="utf-8"), str(source), "exec", annotations.compiler_flag)
     exec(code, stub)
     for name in taso_ext.__all__:
         if name in stub and getattr(taso_ext, name).__module__ == ENGINE:
