@@ -88,8 +88,10 @@ def at_smoke_scale(words: Sequence[str]) -> list[str]:
 def _small(word: str) -> str:
     if re.fullmatch(r"runs/sweeps/.+-[0-9a-f]{8}", word):
         return str(newest("runs/sweeps/*"))
-    if re.fullmatch(r"runs/(RUN|.+-[0-9a-f]{8})", word):
+    if word == "runs/RUN":
         return str(newest("runs/*/result.json").parent)
+    if re.fullmatch(r"runs/[^/]+-[0-9a-f]{8}", word):  # pages name runs that have trained a controller
+        return str(newest("runs/*/checkpoints/controller*").parents[1])
     if word.endswith((".onnx", ".npz")) and not Path(word).exists():
         _write(Path(word))
     return zoo.tiny(word) if zoo.contains(word) else word
