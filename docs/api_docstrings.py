@@ -14,7 +14,8 @@ from typing import Any
 
 CODE = re.compile(r"(?<!`)`(?P<code>[^`\n]+(?:\n *[^`\n]+)?)`(?!`)|\||(?<=\S)\*|\*(?=\S)")
 """Code in backticks, or a character that means something only in reStructuredText."""
-NAME = re.compile(r"[A-Za-z_]\w*(\.\w+)*")
+NAME = re.compile(r"[A-Z]\w*|[a-z_]\w*(\.\w+)+")
+"""A name that may be documented: of a class, or with a dot. Single lower-case words are mostly names of arguments."""
 ENGINE = "taso_ext._core"
 
 
@@ -34,8 +35,8 @@ def rewrite(app: Any, what: str, name: str, found: Any, options: Any, lines: lis
 def restructured(lines: list[str]) -> list[str]:
     """Returns the lines of a docstring with its Markdown as reStructuredText.
 
-    A name in backticks becomes a link to what is documented under it, other code in backticks a literal. A block that
-    is indented by four characters and stands after an empty line becomes a literal block, and a table stays a table.
+    A name in backticks becomes a link if something is documented under it, other code in backticks a literal. A block
+    that is indented by four characters and stands after an empty line becomes a literal block, and a table stays one.
     """
     parts: list[str] = []
     prose: list[str] = []

@@ -8,6 +8,7 @@ It needs no network: links to other sites are left to `make docs-links`. The exi
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -34,9 +35,6 @@ class _Page(HTMLParser):
             self.links.append((given.get("content") or "").partition("url=")[2])
 
 
-_page = cache(_Page)
-
-
 def broken_links(site: Path) -> list[str]:
     """Returns a line "page: link" for each link inside `site`, a folder of HTML files, that leads nowhere.
 
@@ -46,12 +44,12 @@ def broken_links(site: Path) -> list[str]:
     pages = sorted(path for path in site.rglob("*.html") if path.name not in MADE_BY_SPHINX)
     if not pages:
         raise FileNotFoundError(f"no HTML file in {site}: build the site first (make docs)")
-    return [
-        f"{page.relative_to(site)}: {link}" for page in pages for link in _page(page).links if _is_broken(page, link)
-    ]
+    read = cache(_Page)
+    links = ((page, link) for page in pages for link in read(page).links)
+    return [f"{page.relative_to(site)}: {link}" for page, link in links if _is_broken(page, link, read)]
 
 
-def _is_broken(page: Path, link: str) -> bool:
+def _is_broken(page: Path, link: str, read: Callable[[Path], _Page]) -> bool:
     parts = urlsplit(link)
     if parts.scheme or parts.netloc:
         return False
@@ -59,7 +57,7 @@ def _is_broken(page: Path, link: str) -> bool:
     if not target.exists():
         return True
     anchor = unquote(parts.fragment)
-    return bool(anchor) and target.suffix == ".html" and anchor not in _page(target).anchors
+    return bool(anchor) and target.suffix == ".html" and anchor not in read(target).anchors
 
 
 def main(arguments: list[str]) -> int:

@@ -44,10 +44,12 @@ python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 100
 viewcode_follow_imported_members = False  # else sources link back to names that are documented elsewhere
 napoleon_numpy_docstring = False
-napoleon_use_ivar = True
+napoleon_custom_sections = [("Attributes", "params_style")]  # else their names become links, to any attribute so called
 
 html_theme = "furo"
 html_title = "RLFlow"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sourcelink = False
 linkcheck_timeout = 20

@@ -1,5 +1,7 @@
 """Runs, configurations, the command line and reports. Importing this package does not import TensorFlow.
 
+The parts of a run, each made when it is first asked for:
+
     run = experiments.load("runs/bert-base-ppo-1a2b3c4d")
     run.env, run.world_model, run.dream, run.controller, run.config
 """

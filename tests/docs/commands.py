@@ -9,7 +9,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -109,7 +109,8 @@ def _write(path: Path) -> None:
         onnx.save(model, path)
         return
     shape = [dimension.dim_value for dimension in model.graph.input[0].type.tensor_type.shape.dim]
-    np.savez(path, **{model.graph.input[0].name: np.ones(shape, np.float32)})
+    inputs: dict[str, Any] = {model.graph.input[0].name: np.ones(shape, np.float32)}
+    np.savez(path, **inputs)
 
 
 def _short_run(subcommand: str, others: list[str]) -> list[str]:
