@@ -82,7 +82,8 @@ def _with_code_marked(lines: list[str]) -> list[str]:
         text = (match.group("code") or "").strip()
         if not text:
             return f"\\{match.group()}"
-        return f":py:obj:`{text}`" if NAME.fullmatch(text) else f"``{text}``"
+        end = "\\ " if match.string[match.end() : match.end() + 1].isalnum() else ""  # the s of a plural
+        return (f":py:obj:`{text}`" if NAME.fullmatch(text) else f"``{text}``") + end
 
     return CODE.sub(marked, "\n".join(lines)).split("\n") if lines else []
 

@@ -28,6 +28,7 @@ def load(name: str) -> ModuleType:
     [
         ("Returns `State`, not `a b`.", "Returns :py:obj:`State`, not ``a b``."),
         ("The mean of |x| and `*w`.", "The mean of \\|x\\| and ``*w``."),
+        ("Two `State`s.", "Two :py:obj:`State`\\ s."),
         ("* a list\n* of two", "* a list\n* of two"),
         ("Like this:\n\n    x = `y`\n\nAnd on.", "Like this:\n\n\n::\n\n    x = `y`\n\n\nAnd on."),
         ("Like this::\n\n    x = 1", "Like this::\n\n    x = 1"),
