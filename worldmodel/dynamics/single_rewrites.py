@@ -16,8 +16,8 @@ from worldmodel.dynamics.own_products import product_with_own
 from worldmodel.dynamics.start_graphs import ActionCodes, ActionInputs
 
 MATCHES_OF_STEP = 2
-"""In a compiled dream, matches are dealt with in chunks of this many for each row. Good policies take an everywhere-step
-now and then, so that most batches need one chunk."""
+"""In a compiled dream, matches are dealt with in chunks of this many for each row. Good policies take an
+everywhere-step now and then, so that most batches need one chunk."""
 SURELY = 3.0
 """The logit with which each match is carried out at the start of training."""
 
