@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-FORMAT_VERSION = 9
+FORMAT_VERSION = 10
 """The format of stored world models. It goes up whenever their weights or tables change their meaning. It stands here
 so that run directories can be compared without TensorFlow."""
 PAYS_PERCENT = 0.1

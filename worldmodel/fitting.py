@@ -215,6 +215,7 @@ def _sizes(data: TrainingData, encoder: GraphEncoder, slots: np.ndarray) -> Mode
         reward_deviation=reward_deviation(data.scaled),
         cost_in_latent=data.cost_in_latent,
         cost_noise=cost_noise(data.buffer),
+        everywhere=any(table.everywhere is not None for table in tables),
     )
 
 

@@ -20,8 +20,7 @@ from worldmodel.dynamics.mdn_rnn import MdnRnn
 from worldmodel.dynamics.neighbourhood import neighbour_table, rows_of_actions
 from worldmodel.dynamics.reward_table import (
     ActionRewards,
-    mean_reward_per_rule,
-    reward_spread_per_rule,
+    rewards_of_rules,
     scaled_to_start,
 )
 from worldmodel.dynamics.start_graphs import (
@@ -104,7 +103,8 @@ def untrained(
         **_facts(data, raw, deviation),
     )
     model = WorldModel(signature, encoder, mdn_rnn, statistics, [], embeddings=embeddings)
-    rewards = {start: ActionRewards.of(part, data.tables[start]) for start, part in data.scaled_parts.items()}
+    parts = data.scaled_parts.items()
+    rewards = {start: ActionRewards.of_single_rewrites(part, data.tables[start]) for start, part in parts}
     return _with_start_graphs(model, data, centres, rewards)
 
 
@@ -123,7 +123,7 @@ def extended(before: WorldModel, mdn_rnn: MdnRnn, data: TrainingData, slots: np.
     rewards, centres = {}, {}
     for start, part in data.scaled_parts.items():
         table, known = data.tables[start], before.start_graphs[start]
-        rewards[start] = ActionRewards.of(part, table).keeping(table, known.rewards, known.table)
+        rewards[start] = ActionRewards.of_single_rewrites(part, table).keeping(table, known.rewards, known.table)
         centres[start] = known.centre
     return _with_start_graphs(model, data, centres, rewards)
 
@@ -194,9 +194,10 @@ def _start_graph(
 
 def _facts(data: TrainingData, raw: Mapping[str, np.ndarray], deviation: np.ndarray) -> dict[str, Any]:
     """Returns the fields of `Statistics` about the episodes of all starts; `raw` has embeddings by graph hash."""
+    rule_mean, rule_spread = rewards_of_rules(data.scaled)
     return {
-        "rule_mean": mean_reward_per_rule(data.scaled),
-        "rule_spread": reward_spread_per_rule(data.scaled),
+        "rule_mean": rule_mean,
+        "rule_spread": rule_spread,
         "rule_changes": changes_per_rule(data.buffer, raw) / deviation,
         "longest": max(episode.num_steps for episode in data.buffer),
     }

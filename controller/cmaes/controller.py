@@ -146,7 +146,8 @@ class CmaesController(Controller):
         seed = int(np.random.default_rng([self._seed, 2, generation + 1]).integers(2**31))
         rows = config.population * config.rollouts
         played = dream.rollout(policy, batch=rows, horizon=config.horizon or dream.longest, seed=seed)
-        return Trajectory(*(np.asarray(field) for field in played))
+        arrays: Trajectory = tf.nest.map_structure(np.asarray, played)
+        return arrays
 
     def _search_so_far(self) -> cma.CMAEvolutionStrategy:
         """Returns CMA-ES after the generations so far."""

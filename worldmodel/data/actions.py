@@ -114,6 +114,17 @@ class ActionTable:
         return np.append(self.locations[:-1] == self.everywhere, False)
 
     @cached_property
+    def single_rewrites(self) -> tuple[np.ndarray, np.ndarray]:
+        """The single rewrites that actions may carry out, as first action and number of actions: int32 [A + 1] each.
+
+        For an everywhere-action these are all actions of its rule at one site, which precede it; every other action is
+        its own only one.
+        """
+        own = np.arange(self.num_actions + 1)
+        first = np.where(self.is_everywhere, np.searchsorted(self.rules[:-1], self.rules), own)
+        return first.astype(np.int32), np.where(self.is_everywhere, own - first, 1).astype(np.int32)
+
+    @cached_property
     def kinds(self) -> np.ndarray:
         """The kind of every action, see `kinds_of`: int32 [A + 1]."""
         pairs = np.stack([self.rules, self.locations], axis=-1)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worldmodel.data.actions import ActionTable
+from worldmodel.data.actions import ActionTable, pack
 from worldmodel.data.episodes import Episode, EpisodeBuffer
 from worldmodel.data.trajectory import Trajectory
 
@@ -41,6 +41,15 @@ class _Indexed(NamedTuple):
         offsets = self.episode.legal_offsets[: len(self.actions) + 2]
         times, legal = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), self.legal[: offsets[-1]]
         return times[legal >= 0], legal[legal >= 0]
+
+    def carried_bits(self, table: ActionTable) -> tuple[np.ndarray, np.ndarray]:
+        """Returns (time, action) of all single rewrites of everywhere-actions that the table holds.
+
+        A match that an earlier one has given another location counts there (one in 500 on BERT-Base).
+        """
+        times, found = self.episode.rewrites[:, 0], table.find_codes(pack(self.episode.rewrites[:, 1:]))
+        there = (times < len(self.actions)) & (found >= 0)
+        return times[there], found[there]
 
 
 class EpisodeData:
@@ -87,6 +96,7 @@ class EpisodeData:
             reward=np.zeros((steps, len(rows)), np.float32),
             terminal=np.zeros((steps, len(rows)), bool),
             alive=np.zeros((steps, len(rows)), bool),
+            carried=() if self.table.everywhere is None else np.zeros((steps, len(rows), noop + 1), bool),
         )
         whole.legal[:, :, noop] = True
         for column, row in enumerate(rows):
@@ -109,6 +119,9 @@ class EpisodeData:
             whole.terminal[steps - 1, column] = known.actions[-1] != self.table.num_actions
         times, legal = known.legal_bits()
         whole.legal[times, column, legal] = True
+        if not isinstance(whole.carried, tuple):
+            times, carried = known.carried_bits(self.table)
+            whole.carried[times, column, carried] = True
 
     def open_states(self) -> np.ndarray:
         """Returns (episode, time) of all states before a step in which a rewrite of the table is legal: int [n, 2]."""

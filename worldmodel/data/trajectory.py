@@ -45,6 +45,8 @@ class Trajectory(NamedTuple):
       log_prob: float32 [T, B], log-probability of the action under the policy that acted.
       value: float32 [T + 1, B], the policy's value of each state in its learner's unit; 0 after a terminal. A truncated
         row keeps the value of its last state after its end, because the return is bootstrapped from it.
+      carried: bool [T, B, A + 1], the single rewrites that everywhere-actions carried out; only stored episodes of an
+        environment with such actions have it.
     """
 
     state: Any
@@ -56,6 +58,7 @@ class Trajectory(NamedTuple):
     hidden: Any = ()
     log_prob: Any = ()
     value: Any = ()
+    carried: Any = ()
 
     def lengths(self) -> np.ndarray:
         """Returns the number of steps of every row, NO-OP included: int [B]."""

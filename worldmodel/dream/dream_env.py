@@ -293,11 +293,8 @@ class DreamEnv:
         taken, last, ended, arrays = tf.while_loop(unfinished, advance, (0, start, never, arrays))
         value = tf.where(ended, 0.0, policy(last.observation(), tf.random.fold_in(policy_seed, taken, ALGORITHM))[2])
         padding = self._padding(last, value)
-        done = (
-            _finish(array, rest, taken, horizon + (name in _OF_STATES))
-            for name, array, rest in zip(Trajectory._fields, arrays, padding, strict=True)
-        )
-        return Trajectory(*done)
+        lengths = Trajectory(*(horizon + (name in _OF_STATES) for name in Trajectory._fields))
+        return _of_fields(lambda array, rest, length: _finish(array, rest, taken, length), arrays, padding, lengths)
 
     def _padding(self, state: DreamState, value: tf.Tensor) -> Trajectory:
         """Returns a step in `state` that no row takes; `value` [B] is the value of the states that rows end in."""
@@ -316,13 +313,22 @@ def _arrays_like(step: Trajectory, size: int | None) -> Trajectory:
     Args:
       size: the fixed size of the arrays, which XLA needs; None: the arrays grow.
     """
-    return Trajectory(
-        *(tf.TensorArray(v.dtype, size=size or 0, dynamic_size=size is None, element_shape=v.shape) for v in step)
-    )
+
+    def array_like(values: tf.Tensor) -> tf.TensorArray:
+        kind = {"dtype": values.dtype, "element_shape": values.shape}
+        return tf.TensorArray(size=size or 0, dynamic_size=size is None, **kind)
+
+    return _of_fields(array_like, step)
 
 
 def _write(arrays: Trajectory, t: tf.Tensor, step: Trajectory) -> Trajectory:
-    return Trajectory(*(array.write(t, values) for array, values in zip(arrays, step, strict=True)))
+    return _of_fields(lambda array, values: array.write(t, values), arrays, step)
+
+
+def _of_fields(function: Callable[..., Any], *trajectories: Trajectory) -> Trajectory:
+    """Returns the trajectory of a function's results for each field; fields that there are not stay so."""
+    fields = zip(*trajectories, strict=True)
+    return Trajectory(*(() if isinstance(first, tuple) else function(first, *rest) for first, *rest in fields))
 
 
 def _finish(array: tf.TensorArray, rest: tf.Tensor, taken: tf.Tensor, length: tf.Tensor | int) -> tf.Tensor:

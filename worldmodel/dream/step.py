@@ -102,7 +102,7 @@ def dream_step(
     predictions = model.predict(recurrent.hidden, state.z, action, bits, codes)
     reward, terminal_logit, mask_logits = _agreed(predictions, settings.pessimism)
     stays = (action == tf.shape(codes.inputs.actions.rules)[0] - 1)[:, tf.newaxis]
-    mask = tf.where(stays, state.action_mask, next_mask(mask_logits, settings.threshold))
+    mask = tf.where(stays, state.action_mask, next_mask(mask_logits, settings.threshold, codes.inputs.actions))
     ledger = state.ledger
     if not isinstance(settings.numbers, tuple):
         reward, ledger = settled(

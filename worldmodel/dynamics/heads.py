@@ -13,10 +13,13 @@ import sonnet as snt
 import tensorflow as tf
 
 from worldmodel.config import MdnRnnConfig, MdnRnnTrainingConfig
+from worldmodel.dynamics.single_rewrites import CarriedOut
 from worldmodel.dynamics.start_graphs import ActionCodes, ModelSizes
 
 LEAST_REWARD = 1e-6
 """Percent. A smaller reward is a rounding error of 0."""
+MOST_SAVED = 95.0
+"""Percent of the present cost that a step can save: about as much as `mdn_rnn.MOST_LOG_COST` allows."""
 REWARD_PRECISION = 0.03
 """Units of the reward loss below which it is quadratic. A policy adds up small errors that are all to its liking: for
 100 plans of 28 steps on SqueezeNet a model that had learned by squared error promised 6.6 percent too much, with ten
@@ -29,12 +32,13 @@ class Seen(NamedTuple):
     Attributes:
       z: float32 [n, Z]; action: int32 [n]; legal: float32 [n, A + 1], before the step.
       shared: float32 [n, head_hidden], features that the mask, the reward and the terminal share.
-      local: float32 [n, neighbour_hidden], features of the legal actions near the action.
+      local: float32 [n, neighbour_hidden], features of the legal actions near the sites that are rewritten.
       outcome: float32 [n, head_hidden], features made of `shared` and `local`.
       everything: float32 [n, any], inputs of heads that have features of their own; they do not train `local`.
       reward_scale: float32 [n], the cost of the start graph over the cost that z holds, see `CostInLatent`.
       mask_keys: float32 [A, mask_rank], the keys of this member's mask head.
       codes: the codes of all actions.
+      carried_out: what the single rewrites of the steps do; None if heads read z and h alone.
     """
 
     z: tf.Tensor
@@ -47,6 +51,7 @@ class Seen(NamedTuple):
     reward_scale: tf.Tensor
     mask_keys: tf.Tensor
     codes: ActionCodes
+    carried_out: CarriedOut | None = None
 
 
 class RealSteps(NamedTuple):
@@ -103,11 +108,11 @@ class RewardPrediction(NamedTuple):
 
 
 class RewardHead(snt.Module):
-    """Predicts the mean reward of the action in the training data plus a learned part.
+    """Predicts the mean rewards of the single rewrites in the training data plus a learned part.
 
     The learned part is in units of the spread of the rule's rewards, so that an action that always earns the same keeps
-    exactly that. Inside, rewards are in percent of the start graph's cost if z holds the present cost; predictions and
-    targets are in the environment's unit.
+    exactly that. Inside, rewards are savings in percent of the start graph's cost if z holds the present cost;
+    predictions and targets are in the environment's unit.
     """
 
     learns_noop = True
@@ -116,6 +121,7 @@ class RewardHead(snt.Module):
         super().__init__(name=name)
         self.change = tf.Variable(tf.zeros([sizes.num_actions]), name="reward_change")
         self._least_unit = 0.1 * sizes.reward_deviation
+        self._of_log_cost = sizes.cost_in_latent
         self._outputs = snt.Linear(2, w_init=snt.initializers.Zeros())
         self._network: snt.Module | None = None
         if config.reward_head == "separate":
@@ -126,8 +132,8 @@ class RewardHead(snt.Module):
         change, idle_logit = tf.unstack(self._outputs(features), axis=-1)
         inputs = seen.codes.inputs
         change += tf.gather(self.change, tf.gather(inputs.actions.rows, seen.action))
-        mean, spread = (tf.gather(each, seen.action) for each in (inputs.rewards.mean, inputs.rewards.spread))
-        return RewardPrediction((mean + spread * change) * seen.reward_scale, idle_logit)
+        saving = _usual(seen) + tf.gather(inputs.rewards.spread, seen.action) * change
+        return RewardPrediction(self._reward(saving * seen.reward_scale), idle_logit)
 
     def target(self, seen: Seen, real: RealSteps) -> RewardPrediction:
         """Returns the reward, moved as if its own step were not in the mean that its prediction starts from.
@@ -135,10 +141,14 @@ class RewardHead(snt.Module):
         An action that was taken once would otherwise be predicted half from its own reward, since the rule's mean
         counts as one step. The network learns what the other steps of the action leave unknown.
         """
-        rewards = seen.codes.inputs.rewards
-        mean, count = (tf.gather(each, seen.action) for each in (rewards.mean, rewards.counts))
-        moved = real.reward + (real.reward - seen.reward_scale * mean) / tf.maximum(count, 1.0)
-        return RewardPrediction(moved, tf.cast(tf.abs(real.reward) < LEAST_REWARD, tf.float32))
+        count = tf.gather(seen.codes.inputs.rewards.counts, seen.action)
+        saving = 100.0 * -tf.math.expm1(real.reward / -100.0) if self._of_log_cost else real.reward
+        moved = saving + (saving - seen.reward_scale * _usual(seen)) / tf.maximum(count, 1.0)
+        return RewardPrediction(self._reward(moved), tf.cast(tf.abs(real.reward) < LEAST_REWARD, tf.float32))
+
+    def _reward(self, saving: tf.Tensor) -> tf.Tensor:
+        """Returns the rewards of savings [n] in percent of the present cost, if z holds it; else these are rewards."""
+        return -100.0 * tf.math.log1p(-tf.minimum(saving, MOST_SAVED) / 100.0) if self._of_log_cost else saving
 
     def loss(self, prediction: RewardPrediction, target: RewardPrediction, seen: Seen) -> dict[str, tf.Tensor]:
         """Returns `reward`, in units of the spread of the action's rewards, and `idle`, in nats."""
@@ -149,6 +159,15 @@ class RewardHead(snt.Module):
 
     def weight(self, config: MdnRnnTrainingConfig) -> dict[str, float]:
         return {"reward": config.reward_weight, "idle": config.idle_weight}
+
+
+def _usual(seen: Seen) -> tf.Tensor:
+    """Returns what the single rewrites of the steps earn on average [n], and what everywhere-actions earn beside."""
+    assert seen.carried_out is not None, "RewardHead is for features of the step"
+    inputs, earned = seen.codes.inputs, seen.carried_out.earned
+    beside = tf.gather(inputs.rewards.mean, seen.action)
+    kinds, rules = (tf.gather(each, seen.action) for each in (inputs.actions.kinds, inputs.actions.rules))
+    return earned + tf.where(kinds == rules, 0.0, beside)
 
 
 class RewardNetwork(snt.Module):

@@ -116,12 +116,18 @@ class Member(snt.Module):
         reward_scale: tf.Tensor,
         mask_keys: tf.Tensor,
         codes: ActionCodes,
+        carried: tf.Tensor | tuple[()] = (),
     ) -> Seen:
-        """Returns the features of n steps; for the arguments see `MdnRnn.predict` and `Seen`."""
+        """Returns the features of n steps; for the arguments see `MdnRnn.see` and `Seen`."""
         near = self.mask.neighbourhood
         inputs = [h, z] if near is None else [h, symlog(z), tf.gather(codes.embedded, action)]
         shared = tf.nn.relu(self._shared(tf.concat(inputs, axis=-1)))
-        local = tf.nn.relu(self._local(shared) + (0.0 if near is None else near.read(action, legal, codes)))
+        local = self._local(shared)
+        carried_out = None if near is None else near(local, action, legal, codes, carried)
+        if carried_out is None:
+            local = tf.nn.relu(local)
+        else:
+            local = tf.concat([carried_out.features, tf.math.log1p(carried_out.count)[:, tf.newaxis]], axis=-1)
         return Seen(
             z=z,
             action=action,
@@ -133,6 +139,7 @@ class Member(snt.Module):
             reward_scale=reward_scale,
             mask_keys=mask_keys,
             codes=codes,
+            carried_out=carried_out,
         )
 
 
@@ -195,11 +202,22 @@ class MdnRnn(snt.Module):
         return tf.scan(lambda state, step: self._lstm(step, state)[1], inputs, self.initial_state(tf.shape(z)[1]))
 
     def see(
-        self, member: int, h: tf.Tensor, z: tf.Tensor, action: tf.Tensor, legal: tf.Tensor, codes: ActionCodes
+        self,
+        member: int,
+        h: tf.Tensor,
+        z: tf.Tensor,
+        action: tf.Tensor,
+        legal: tf.Tensor,
+        codes: ActionCodes,
+        carried: tf.Tensor | tuple[()] = (),
     ) -> Seen:
-        """Returns what the heads of one member read of n steps; for the arguments see `predict`."""
+        """Returns what the heads of one member read of n steps; for the arguments see `predict`.
+
+        Args:
+          carried: bool [n, A + 1], the single rewrites that everywhere-actions really carried out; () predicts them.
+        """
         scale = self.cost.reward_scale(z, codes.inputs)
-        return self.members[member].see(h, z, action, legal, scale, codes.mask_keys[member], codes)
+        return self.members[member].see(h, z, action, legal, scale, codes.mask_keys[member], codes, carried)
 
     def predict_freely(self, member: int, seen: Seen) -> Predictions:
         """Returns one member's predictions, regardless of `MdnRnnConfig.hold_changes`; training learns from these."""
@@ -242,11 +260,14 @@ class MdnRnn(snt.Module):
     def tables(self) -> dict[str, list[tf.Variable]]:
         """Returns the weights that have a place for each site, action or slot of the data, by kind.
 
-        The kinds are "sites", "actions", "slots" and "slots last".
+        The kinds are "sites", "actions", "slots", "slots last" and "rules".
         """
         neighbourhoods = [near.tables for near in (member.mask.neighbourhood for member in self.members) if near]
         return {
             "sites": [self._actions.site_table],
             "actions": [head.change for head in (each.reward for each in self.members) if isinstance(head, RewardHead)],
-            **{kind: [table for each in neighbourhoods for table in each[kind]] for kind in ("slots", "slots last")},
+            **{
+                kind: [table for each in neighbourhoods for table in each[kind]]
+                for kind in ("slots", "slots last", "rules")
+            },
         }

@@ -1,40 +1,75 @@
 """Mean rewards per action and per rule. The reward head starts from them, and baselines predict by them.
 
-"Per rule" is per kind of action (`data.actions.kinds_of`): what a rule earns everywhere says little of one site. K is
-the number of kinds, R + 1 if there are no everywhere-actions.
+"Per rule" is per kind of action (`data.actions.kinds_of`). K is the number of kinds, R + 1 if there are no
+everywhere-actions. What an everywhere-action earns is first of all what its single rewrites earn, of which it carries
+out more or fewer; so the reward head starts from these and from what is left (`beside_single_rewrites`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from worldmodel.data.actions import ActionTable
-from worldmodel.data.episodes import EpisodeBuffer
+from worldmodel.data.episodes import Episode, EpisodeBuffer
 
 MUCH_MORE_VARIED = 2.0
 """If a rule's rewards vary by this factor more than was known, little was learned of them beyond their mean."""
 
 
 def scaled_to_start(buffer: EpisodeBuffer) -> EpisodeBuffer:
-    """Returns the episodes with rewards in percent of the start graph's cost instead of the rewritten graph's.
+    """Returns the episodes with rewards 100 · ln(cost before / cost after) as savings in percent of the start's cost.
 
-    A rewrite saves much the same time wherever it is done, but not the same percentage.
+    A rewrite saves much the same time wherever it is done, but not the same percentage; and what several rewrites save
+    adds up.
     """
-    episodes = [replace(each, rewards=each.rewards * (each.seen_ms[:-1] / each.seen_ms[0])) for each in buffer]
+
+    def savings(each: Episode) -> np.ndarray:
+        savings: np.ndarray = 100.0 * -np.expm1(each.rewards / -100.0) * (each.seen_ms[:-1] / each.seen_ms[0])
+        return savings
+
+    return _with_rewards(buffer, savings)
+
+
+def beside_single_rewrites(buffer: EpisodeBuffer, mean: np.ndarray, table: ActionTable | None = None) -> EpisodeBuffer:
+    """Returns the episodes with the rewards of everywhere-actions less the mean rewards of their single rewrites.
+
+    Args:
+      mean: the mean reward of every action of `table`, or of every rule.
+    """
+
+    def beside(each: Episode) -> np.ndarray:
+        steps, rules, _ = each.rewrites.T
+        known = rules if table is None else table.encode(each.rewrites[:, 1:])
+        earned = np.where(known >= 0, mean[known], 0.0)
+        rewards: np.ndarray = each.rewards - np.bincount(steps, earned, each.num_steps)
+        return rewards
+
+    return _with_rewards(buffer, beside)
+
+
+def _with_rewards(buffer: EpisodeBuffer, rewards: Callable[[Episode], np.ndarray]) -> EpisodeBuffer:
+    episodes = [replace(each, rewards=rewards(each)) for each in buffer]
     return EpisodeBuffer(buffer.rule_names, buffer.graphs, episodes)
 
 
 def mean_reward_per_rule(buffer: EpisodeBuffer) -> np.ndarray:
     """Returns the mean reward of every kind of action: float32 [K].
 
-    A kind that was never taken gets the overall mean, and NO-OP gets 0.
+    A rule that was never taken at a single site gets its mean reward for each single rewrite when it was taken
+    everywhere. Any other kind that was never taken gets the overall mean, and NO-OP gets 0.
     """
     kinds, rewards = _kinds(buffer), _steps(buffer)[1]
     totals, counts = _sums(kinds, rewards, buffer.num_kinds)
     fallback = np.full(buffer.num_kinds, rewards.mean() if rewards.size else 0.0)
+    single = np.concatenate([np.zeros((0, 3), int), *(episode.rewrites for episode in buffer)])
+    of_rule = np.bincount(single[:, 1], minlength=buffer.num_rules)
+    if buffer.num_kinds > buffer.num_rules + 1:
+        shares = totals[buffer.num_rules + 1 :] / np.maximum(of_rule, 1)
+        fallback[: buffer.num_rules] = np.where(of_rule > 0, shares, fallback[: buffer.num_rules])
     fallback[buffer.num_rules] = 0.0
     return np.where(counts > 0, totals / np.maximum(counts, 1), fallback).astype(np.float32)
 
@@ -58,8 +93,21 @@ def reward_deviation(buffer: EpisodeBuffer) -> float:
     return float(_steps(buffer)[1].std()) or 1.0
 
 
+def rewards_of_rules(buffer: EpisodeBuffer) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the mean rewards of every kind and their standard deviations: float32 [K] each.
+
+    Those of everywhere-actions are of what is left beside their single rewrites.
+    """
+    mean = mean_reward_per_rule(buffer)
+    beside = beside_single_rewrites(buffer, mean)
+    everywhere = np.arange(buffer.num_kinds) > buffer.num_rules
+    return np.where(everywhere, mean_reward_per_rule(beside), mean), reward_spread_per_rule(beside)
+
+
 class ActionRewards(NamedTuple):
     """Statistics of the rewards of a table's A actions and NO-OP in the training data.
+
+    If a reward head starts from them, those of everywhere-actions are of what they earn beside their single rewrites.
 
     Attributes:
       mean: float32 [A + 1], the mean reward of the action, shrunk towards the mean of its rule.
@@ -87,6 +135,13 @@ class ActionRewards(NamedTuple):
         mean = (totals + shrinkage * prior) / (counts + shrinkage)
         spread = reward_spread_per_rule(buffer)[table.kinds]
         return cls(mean.astype(np.float32), spread, counts.astype(np.float32))
+
+    @classmethod
+    def of_single_rewrites(cls, buffer: EpisodeBuffer, table: ActionTable) -> ActionRewards:
+        """Computes them from episodes, those of everywhere-actions from what is left beside their single rewrites."""
+        single = cls.of(buffer, table)
+        beside = cls.of(beside_single_rewrites(buffer, single.mean, table), table)
+        return cls(*(np.where(table.is_everywhere, *both) for both in zip(beside, single, strict=True)))
 
     @classmethod
     def of_rules(cls, mean: np.ndarray, spread: np.ndarray, table: ActionTable) -> ActionRewards:

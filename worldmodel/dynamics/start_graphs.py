@@ -33,6 +33,7 @@ class ModelSizes(NamedTuple):
       reward_deviation: standard deviation of all rewards, in the units of `StartGraphInputs.rewards`.
       cost_in_latent: whether the last number of z is the logarithm of a cost whose changes are the rewards.
       cost_noise: mean deviation of drawn costs from the frozen ones, in percent; 0 if none were drawn.
+      everywhere: whether there are everywhere-actions.
     """
 
     num_rules: int
@@ -46,6 +47,7 @@ class ModelSizes(NamedTuple):
     reward_deviation: float
     cost_in_latent: bool = False
     cost_noise: float = 0.0
+    everywhere: bool = False
 
 
 class ActionInputs(NamedTuple):
@@ -58,6 +60,11 @@ class ActionInputs(NamedTuple):
       rows: int32 [A + 1], the row of every action in the table of learned actions of all start graphs.
       nodes: float32 [A + 1, node width], the encoder's output for the node of the start graph at each action's site;
         zero if the site belongs to no node.
+      first, spans: int32 [A + 1]. The single rewrites that an everywhere-action may carry out are the `spans` actions
+        from `first` on, which are those of its rule; all other actions are their own only one.
+      places: int32 [S], 0 to S - 1, where S is the largest span.
+      groups: int32 [A + 1], the rule of every action, numbered without gaps.
+      group_numbers: int32 [G], 0 to G - 1: all numbers in `groups`.
     """
 
     rules: Any
@@ -65,6 +72,11 @@ class ActionInputs(NamedTuple):
     sites: Any
     rows: Any
     nodes: Any
+    first: Any
+    spans: Any
+    places: Any
+    groups: Any
+    group_numbers: Any
 
 
 class Neighbours(NamedTuple):
@@ -103,7 +115,15 @@ def inputs_signature(sizes: ModelSizes) -> StartGraphInputs:
     """Returns the entry of an `input_signature` with which one trace serves start graphs of every size."""
     row, number = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.float32)
     return StartGraphInputs(
-        actions=ActionInputs(row, row, row, row, nodes=tf.TensorSpec([None, sizes.node_width], tf.float32)),
+        actions=ActionInputs(
+            *(row, row, row, row),
+            nodes=tf.TensorSpec([None, sizes.node_width], tf.float32),
+            first=row,
+            spans=row,
+            places=tf.TensorSpec([None if sizes.everywhere else 1], tf.int32),
+            groups=row,
+            group_numbers=row,
+        ),
         neighbours=Neighbours(row, slots=tf.TensorSpec([None, sizes.slots], tf.int32)),
         rewards=ActionRewards(mean=number, spread=number, counts=number),
         embedding=tf.TensorSpec([1, sizes.latent], tf.float32),
@@ -202,12 +222,19 @@ class StartGraph:
     def action_inputs(self) -> ActionInputs:
         """Returns the actions as tensors."""
         learned = np.arange(self.table.num_actions + 1)
+        first, spans = self.table.single_rewrites
+        rules, groups = np.unique(self.table.rules, return_inverse=True)
         return ActionInputs(
             rules=tf.constant(self.table.rules),
             kinds=tf.constant(self.table.kinds),
             sites=tf.constant(self.is_trained * (self.first_site + self.table.sites), tf.int32),
             rows=tf.constant(self.is_trained * (self.first_action + learned), tf.int32),
             nodes=tf.constant(self.nodes, tf.float32),
+            first=tf.constant(first),
+            spans=tf.constant(spans),
+            places=tf.range(spans.max()),
+            groups=tf.constant(groups, tf.int32),
+            group_numbers=tf.range(len(rules)),
         )
 
     def to_arrays(self) -> dict[str, np.ndarray]:

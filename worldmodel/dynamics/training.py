@@ -129,6 +129,7 @@ class MdnRnnTraining:
         times, columns = tf.unstack(tf.cast(tf.where(real.alive), tf.int32), axis=1)
         hidden, z = _at(states.hidden, times, columns), _at(real.state, times, columns)
         action, legal = _at(real.action, times, columns), _as_bits(_at(real.legal, times, columns))
+        carried = () if isinstance(real.carried, tuple) else _at(real.carried, times, columns)
         brought = RealSteps(
             reward=_at(real.reward, times, columns),
             terminal=tf.cast(_at(real.terminal, times, columns), tf.float32),
@@ -137,7 +138,7 @@ class MdnRnnTraining:
         )
         losses = []
         for number, member in enumerate(self.model.members):
-            seen = self.model.see(number, hidden, z, action, legal, codes)
+            seen = self.model.see(number, hidden, z, action, legal, codes, carried)
             predictions = self.model.predict_freely(number, seen)
             losses.append(step_losses(member, predictions, seen, brought, tf.gather(counts[:, number], columns)))
         return {name: tf.add_n([each[name] for each in losses]) / len(losses) for name in losses[0]}
@@ -161,5 +162,6 @@ def _signature(model: MdnRnn) -> list[object]:
         reward=rewards,
         terminal=flags,
         alive=flags,
+        carried=tf.TensorSpec([None, None, None], tf.bool) if model.sizes.everywhere else (),
     )
     return [inputs_signature(model.sizes), real, tf.TensorSpec([None, len(model.members)], tf.float32)]

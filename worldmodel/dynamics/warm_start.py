@@ -68,6 +68,12 @@ def _slots_last(model: WorldModel) -> Iterator[tuple[Thing, Place]]:
         yield thing, (row, slice(None), slot)
 
 
+def _rules(model: WorldModel) -> Iterator[tuple[Thing, Place]]:
+    rows = neighbourhood_rows(model.statistics.slots)
+    for rule in np.flatnonzero(rows).tolist():
+        yield (rule,), (int(rows[rule]),)
+
+
 def _trained(model: WorldModel) -> Iterator[StartGraph]:
     return (graph for graph in model.start_graphs.values() if graph.is_trained)
 
@@ -77,4 +83,5 @@ _PLACES: dict[str, Callable[[WorldModel], Iterator[tuple[Thing, Place]]]] = {
     "actions": _actions,
     SLOTS: _slots,
     SLOTS_LAST: _slots_last,
+    "rules": _rules,
 }

@@ -27,6 +27,7 @@ from experiments.request import Request
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.run import Run
 from experiments.studies.setting import fingerprint
+from worldmodel.config import FORMAT_VERSION
 
 UNITS = "controllers"
 """The folder of `runs/reproduce` in which the units are kept."""
@@ -101,8 +102,10 @@ class Play:
 
     @property
     def settings(self) -> Record:
-        """Everything that the result depends on."""
-        return {"config": in_effect(self.config), "fingerprint": fingerprint(self.graph)}
+        """Everything that the result depends on; of what plays in dreams, also which kind of world model there is."""
+        config = self.config
+        known = {"config": in_effect(config), "fingerprint": fingerprint(self.graph)}
+        return known | ({"formats": {"world_model": FORMAT_VERSION}} if config.uses_world_model else {})
 
     @property
     def name(self) -> str:

@@ -593,13 +593,54 @@ void Matcher::accept() {
   Hash128 key{21, static_cast<std::uint64_t>(rule_index_)};
   for (std::size_t i = begin; i < begin + elements_.size(); ++i) key = fold(key, graph_->origin(out.ids[i]));
   for (const ValueId value : values) key = fold(key, graph_->value_origin(value));
-  const bool known = std::any_of(out.matches.begin() + static_cast<std::ptrdiff_t>(first_), out.matches.end(), [&](const Match& match) { return match.key == key; });
-  if (known || !recipe.legal || (rule_->may_cycle && closes_cycle(recipe, values))) {
+  const Match match{.key = key, .recipe = &recipe, .delta_ms = std::numeric_limits<double>::quiet_NaN(), .anchor = anchor_,
+                    .rule = rule_index_, .location = -1, .begin = begin};
+  if (!recipe.legal || does_the_same_as_another(out, match) || (rule_->may_cycle && closes_cycle(recipe, values))) {
     out.ids.resize(begin);
     return;
   }
-  out.matches.push_back({.key = key, .recipe = &recipe, .delta_ms = std::numeric_limits<double>::quiet_NaN(), .anchor = anchor_,
-                         .rule = rule_index_, .location = -1, .begin = begin});
+  out.matches.push_back(match);
+}
+
+// Returns whether the rewrite gives the same graph as another match of this rule and anchor.
+bool Matcher::does_the_same_as_another(const MatchList& out, const Match& match) {
+  if (out.matches.size() == first_) {    // nearly always so
+    effects_.clear();
+    return false;
+  }
+  while (effects_.size() < out.matches.size() - first_) effects_.push_back(effect(out, out.matches[first_ + effects_.size()]));
+  return std::find(effects_.begin(), effects_.end(), effect(out, match)) != effects_.end();
+}
+
+// Returns a name for what a match does to the graph: which operators it takes away, and what is read instead. Of a matched
+// operator that stays, it matters what it computes and not which of several alike it is: whoever shares one of them can
+// share the others afterwards.
+Hash128 Matcher::effect(const MatchList& out, const Match& match) {
+  const Recipe& recipe = *match.recipe;
+  const auto nodes = out.nodes(match);
+  const auto values = out.values(match);
+  const auto name = [&](ValueId value) {
+    const NodeId producer = graph_->value(value).producer;
+    if (producer == kNoNode || std::find(nodes.begin(), nodes.end(), producer) == nodes.end()) return graph_->value_origin(value);
+    const auto operands = graph_->operands(producer);
+    const Hash128 hash = hash_node(graph_->signature(producer), graph_->node(producer).identity, operands.size(), [&](std::size_t k) {
+      return operands[k] == kNoValue ? kNoValueHash : graph_->value_origin(operands[k]);
+    });
+    return hash_result(hash, static_cast<std::uint32_t>(graph_->value(value).index));
+  };
+  const auto read = [&](ValueRef ref) { return is_new(ref) ? made_[new_index(ref)] : name(values[ref]); };
+  Hash128 sum;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (!recipe.kept[i]) sum += fold(Hash128{1, 1}, graph_->origin(nodes[i]));
+  }
+  made_.assign(recipe.values.size(), {});
+  for (const NewNode& node : recipe.nodes) {
+    const Hash128 hash = hash_node(context_->signature(node.signature), 0, node.operand_count,
+                                   [&](std::size_t k) { return read(recipe.operands[node.operand_begin + k]); });
+    for (std::uint32_t k = 0; k < node.value_count; ++k) made_[node.first_value + k] = hash_result(hash, k);
+  }
+  for (const auto& [old, ref] : recipe.replaced) sum += fold(fold(Hash128{2, 2}, graph_->value_origin(values[old])), read(ref));
+  return sum;
 }
 
 }  // namespace rlflow

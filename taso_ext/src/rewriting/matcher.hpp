@@ -41,7 +41,9 @@ class Matcher {
  public:
   Matcher(std::shared_ptr<Context> context, std::shared_ptr<const RuleBook> book, std::shared_ptr<RecipeBook> recipes);
 
-  // Append all legal rewrites with this anchor, in an order that depends only on what the rules can see. find_near()
+  // Append all legal rewrites with this anchor, in an order that depends only on what the rules can see. Of matches that
+  // do the same, it is the first: of those that swap the operands of a sum which both sides read alike, and of those that
+  // share one or another of several operators that compute the same. find_near()
   // takes the rules that are not far and whose radius is at least `distance`; find_far() takes the rules that are far.
   void find_near(const Graph& graph, NodeId anchor, std::int32_t distance, MatchList& out);
   void find_far(const Graph& graph, NodeId anchor, MatchList& out);
@@ -114,6 +116,8 @@ class Matcher {
   [[nodiscard]] const Recipe& recipe_of(std::span<const ValueId> values);
   void find_needs(const Recipe& recipe, std::span<const ValueId> values, std::span<const ValueRef> fresh, char* needs);
   [[nodiscard]] bool closes_cycle(const Recipe& recipe, std::span<const ValueId> values);
+  [[nodiscard]] bool does_the_same_as_another(const MatchList& out, const Match& match);
+  [[nodiscard]] Hash128 effect(const MatchList& out, const Match& match);
 
   std::shared_ptr<Context> context_;
   std::shared_ptr<const RuleBook> book_;
@@ -146,6 +150,7 @@ class Matcher {
   std::vector<NodeId> stack_;
   std::vector<ValueRef> fresh_, refs_;
   std::vector<char> needs_;
+  std::vector<Hash128> made_, effects_;    // effects_: of the matches from `first_` on, as far as they were asked for
 };
 
 }  // namespace rlflow

@@ -17,9 +17,10 @@ bool mentions(const std::vector<Term>& terms, const std::vector<bool>& bound) {
   return std::any_of(terms.begin(), terms.end(), [&](const Term& term) { return bound[term.slot]; });
 }
 
-// Returns the last statement that is a single operator and binds a whole list (Concat of a list, Split into a list). It
-// fixes how many elements there are, so it must come first.
+// Returns the last statement that is a single operator and binds a whole list (Concat of a list, Split into a list), if
+// another statement is mapped over a list. It fixes how many elements there are, so it must come first.
 std::optional<std::size_t> list_operator(const Rule& rule) {
+  if (std::none_of(rule.source.begin(), rule.source.end(), [](const Statement& statement) { return statement.mapped; })) return std::nullopt;
   const auto starred = [](const Term& term) { return term.starred; };
   for (std::size_t i = rule.source.size(); i-- > 0;) {
     const Statement& statement = rule.source[i];

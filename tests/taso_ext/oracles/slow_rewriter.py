@@ -22,10 +22,13 @@ REAL_ATTRIBUTES = frozenset(("alpha", "beta", "epsilon", "gamma", "value", "valu
 
 
 def legal_rewrites(rule: RuleText, graph: PlainGraph) -> Iterator[tuple[Match, PlainGraph]]:
-    """Yields every legal match of a rule with the graph that it leads to."""
+    """Yields every legal match of a rule with the graph that it leads to; of matches that do the same, the first."""
+    effects = set()
     for match in matches(rule, graph):
-        rewritten = rewrite(rule, graph, match)
-        if rewritten is not None:
+        found = _replacement(rule, graph, match)
+        rewritten = None if found is None else _assemble(graph, *found)
+        if found is not None and rewritten is not None and (effect := _effect(rule, match, *found)) not in effects:
+            effects.add(effect)
             yield match, rewritten
 
 
@@ -35,11 +38,38 @@ def rewrite(rule: RuleText, graph: PlainGraph, match: Match) -> PlainGraph | Non
     It is not valid if operands do not fit, if an output would change its type or become a constant, or if the graph
     would have a cycle.
     """
+    found = _replacement(rule, graph, match)
+    return None if found is None else _assemble(graph, *found)
+
+
+def _replacement(rule: RuleText, graph: PlainGraph, match: Match) -> tuple[_Target, Mapping[int, int]] | None:
+    """Returns the target side, and what is read instead of each output of the rule; None if operands do not fit."""
     target = _Target(rule, graph, match)
     if not all(target.add(statement) for statement in rule.target):
         return None
     replaced = target.replaced()
-    return None if replaced is None else _assemble(graph, target, replaced)
+    return None if replaced is None else (target, replaced)
+
+
+def _effect(rule: RuleText, match: Match, target: _Target, replaced: Mapping[int, int]) -> tuple[Any, ...]:
+    """Returns what is equal for matches that do the same: the operators taken away, and the terms read instead.
+
+    A matched operator that stays is named by what it computes of its operands, whichever of several alike it is.
+    """
+    gone = [node.outputs for index, nodes in match.nodes.items() if not rule.source[index].kept for node in nodes]
+    made_or_kept = [*target.operators, *(node for nodes in match.nodes.values() for node in nodes)]
+    producer = {value: operator for operator in made_or_kept for value in operator.outputs}
+    fresh_values = {value for operator in target.operators for value in operator.outputs}
+
+    def term(value: int) -> str:
+        if value not in producer:
+            return f"v{value}"
+        made = producer[value]
+        operands = [term(operand) if value in fresh_values else f"v{operand}" for operand in made.inputs]
+        name = f"{made.op_type}{sorted(made.attributes.items(), key=str)}[{made.outputs.index(value)}]"
+        return f"{name}({', '.join(sorted(operands) if made.symmetric else operands)})"
+
+    return frozenset(gone), frozenset((old, term(fresh)) for old, fresh in replaced.items())
 
 
 class _Target:

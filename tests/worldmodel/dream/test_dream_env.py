@@ -36,7 +36,7 @@ POLICY = UniformPolicy()
 
 @pytest.fixture(scope="module")
 def rollout(dream: DreamEnv) -> Trajectory:
-    return Trajectory(*(part.numpy() for part in dream.rollout(POLICY, batch=BATCH, horizon=HORIZON, seed=3)))
+    return tf.nest.map_structure(np.asarray, dream.rollout(POLICY, batch=BATCH, horizon=HORIZON, seed=3))
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_no_row_goes_deeper_than_training_did(world_model: WorldModel, starts: S
     dream = DreamEnv(
         shallow, tf.nest.map_structure(lambda part: tf.gather(part, at), starts), replace(LENIENT, root_fraction=0.0)
     )
-    played = Trajectory(*(part.numpy() for part in dream.rollout(POLICY, batch=BATCH, horizon=longest + 3, seed=1)))
+    played = tf.nest.map_structure(np.asarray, dream.rollout(POLICY, batch=BATCH, horizon=longest + 3, seed=1))
     lengths = played.alive.sum(axis=0)
     assert played.truncated().any() and (lengths[played.truncated()] == longest - depth).all()
     assert (lengths[~played.truncated()] <= longest - depth).all()
@@ -125,7 +125,9 @@ def test_rollouts_compiled_as_a_whole_are_the_same(
     one, other = (dream.rollout(policy, batch=5, horizon=horizon, seed=4) for dream in dreams)
     lengths = one.lengths()
     assert lengths.max() < 20 if horizon == 20 else one.truncated().any()
-    for name, mine, theirs in zip(Trajectory._fields, one, other, strict=True):
+    for name, mine, theirs in zip(
+        Trajectory._fields[: len(tf.nest.flatten(one))], *map(tf.nest.flatten, (one, other)), strict=True
+    ):
         assert mine.shape == theirs.shape and mine.dtype == theirs.dtype, name
         np.testing.assert_allclose(theirs, mine, atol=1e-4, err_msg=name)
 

@@ -62,7 +62,8 @@ def test_unrolling_is_one_lstm_step_per_step(world_model: WorldModel) -> None:
 
 def test_before_training_bits_keep_their_value_outside_the_neighbourhood(untrained: WorldModel) -> None:
     prediction, actions, mask = some_step(untrained)
-    kept = next_mask(prediction["mask"], 0.0).numpy() == np.concatenate([mask[:, :-1], np.ones((64, 1), bool)], axis=1)
+    after = next_mask(prediction["mask"], 0.0, codes_of(untrained).inputs.actions).numpy()
+    kept = after == np.concatenate([mask[:, :-1], np.ones((64, 1), bool)], axis=1)
     reached = untrained.start_graph().neighbours.slots[actions]
     for row, slots in zip(kept, reached, strict=True):
         outside = np.setdiff1d(np.arange(untrained.num_actions), slots)
@@ -71,7 +72,7 @@ def test_before_training_bits_keep_their_value_outside_the_neighbourhood(untrain
 
 def test_noop_is_always_legal(world_model: WorldModel) -> None:
     prediction, _, _ = some_step(world_model)
-    assert next_mask(prediction["mask"], 0.0).numpy()[:, -1].all()
+    assert next_mask(prediction["mask"], 0.0, codes_of(world_model).inputs.actions).numpy()[:, -1].all()
 
 
 def test_before_training_rewards_are_the_mean_of_the_data(untrained: WorldModel) -> None:

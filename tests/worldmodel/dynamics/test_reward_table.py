@@ -83,7 +83,7 @@ def test_what_a_saving_is_of_the_start_graph_does_not_change_with_what_else_is_t
     steady = []
     for episode in episodes:
         cost_ms = 5.0 * (1.0 - 0.01 * np.arange(episode.num_steps + 1))
-        rewards = (100.0 * -np.diff(cost_ms) / cost_ms[:-1]).astype(np.float32)
+        rewards = (100.0 * -np.diff(np.log(cost_ms))).astype(np.float32)
         steady.append(dataclasses.replace(episode, cost_ms=cost_ms, rewards=rewards))
     buffer = EpisodeBuffer(episodes.rule_names, episodes.graphs, steady)
     table = buffer.action_table()

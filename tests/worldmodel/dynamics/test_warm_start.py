@@ -69,12 +69,14 @@ def test_more_data_and_no_step_change_no_prediction_of_what_is_known(
     assert after.num_actions > before.num_actions and after.statistics.slots.shape[1] > before.statistics.slots.shape[1]
     known = np.append(after.table.find_codes(before.table.codes), after.num_actions)
     whole = after.inputs(after.start_graph())
+    own = before.inputs(before.start_graph()).actions
+    unnumbered = {"places": whole.actions.first, "group_numbers": whole.actions.first}  # these are not by action
     actions, neighbours, rewards = (
         tf.nest.map_structure(lambda part: tf.gather(part, known), group)
-        for group in (whole.actions, whole.neighbours, whole.rewards)
+        for group in (whole.actions._replace(**unnumbered), whole.neighbours, whole.rewards)
     )
     of_known = whole._replace(
-        actions=actions,
+        actions=actions._replace(**{name: getattr(own, name) for name in ("first", "spans", *unnumbered)}),
         neighbours=neighbours._replace(slots=tf.constant(neighbour_table(after.statistics.slots, before.table))),
         rewards=rewards,
     )
