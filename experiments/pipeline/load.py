@@ -209,18 +209,13 @@ def load(model: str, config: RunConfig) -> Loaded:
     """
     start, cpu_start = time.perf_counter(), time.process_time()
     require_working(config.device)  # now rather than after the search
-    source = find_model(model)
-    dims = config.bound_dims()
-    loaded = OnnxModel.load(source.build(), dims=dims, clean=config.clean, sizes_last=config.symbolic == "keep")
-    rules = _allowed(load_rules(config.rules), loaded, config)
-    if config.symbolic == "keep" and dims:
-        rules = _independent(rules, loaded, config)
+    loaded, rules = load_model(model, config)
     found = find_costs(config)
     make_env = partial(make_environment, loaded, rules, found.costs, config)
     with counting() as counts:
         env = make_env()
     return Loaded(
-        name=source.name,
+        name=find_model(model).name,
         model=loaded,
         make_env=make_env,
         env_source=partial(_load_environment, model, config),
@@ -240,6 +235,18 @@ def load(model: str, config: RunConfig) -> Loaded:
         caveat=found.caveat,
         counts=counts,
     )
+
+
+def load_model(model: str, config: RunConfig) -> tuple[OnnxModel, RuleSet]:
+    """Loads the model and the rules alone, which needs no device and prices nothing; see `load`."""
+    dims = config.bound_dims()
+    loaded = OnnxModel.load(
+        find_model(model).build(), dims=dims, clean=config.clean, sizes_last=config.symbolic == "keep"
+    )
+    rules = _allowed(load_rules(config.rules), loaded, config)
+    if config.symbolic == "keep" and dims:
+        rules = _independent(rules, loaded, config)
+    return loaded, rules
 
 
 def _load_environment(model: str, config: RunConfig) -> GraphSubstitutionEnv:
