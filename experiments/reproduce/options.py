@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from environment import zoo
 from experiments.errors import UserError, nearest_match, require_at_least
 from experiments.executors.choice import chosen_executor
-from experiments.executors.local import Record, Unit, records
+from experiments.executors.local import Record, Unit, Work, records
 from experiments.runs.progress import ProgressDisplay
+from experiments.runs.run import uncompiled
 from experiments.studies.study import numbers_of
 
 Choice = TypeVar("Choice")
@@ -103,12 +105,20 @@ def require_one_process(options: argparse.Namespace) -> None:
 
 
 def run_units(
-    units: Sequence[Unit], options: argparse.Namespace, progress: ProgressDisplay, *, measures: bool = False
+    units: Sequence[Unit],
+    options: argparse.Namespace,
+    progress: ProgressDisplay,
+    *,
+    measures: bool = False,
+    times_tensorflow: bool | None = None,
 ) -> list[Record]:
     """Runs the units of a table and returns their records, in the order of `units`.
 
+    At the scale `smoke`, trainings are so short that TensorFlow compiles none of them.
+
     Args:
       measures: whether the units measure times, so that two at a time would disturb each other.
+      times_tensorflow: whether they time TensorFlow, which then compiles as ever; None: as `measures`.
     Raises:
       UserError: if `--processes` is below 1, or not 1 although the units measure times.
       Exception: the error of the first unit that failed, after all others have ended.
@@ -117,8 +127,18 @@ def run_units(
         require_one_process(options)
     if not units:
         return []
-    kept = [dataclasses.replace(unit, keeps=True, measures=measures) for unit in units]  # units of tables use `once`
+    compiles = options.scale != "smoke" or (measures if times_tensorflow is None else times_tensorflow)
+    works = [unit.work if compiles else partial(_uncompiled, unit.work) for unit in units]
+    kept = [  # units of tables use `once`
+        dataclasses.replace(unit, work=work, keeps=True, measures=measures)
+        for unit, work in zip(units, works, strict=True)
+    ]
     return records(chosen_executor(options, options.table, progress), kept)
+
+
+def _uncompiled(work: Work, progress: ProgressDisplay) -> Record:
+    with uncompiled():
+        return work(progress)
 
 
 def named(given: str | None, choices: Mapping[str, Choice], kind: str, separator: str = ",") -> dict[str, Choice]:

@@ -8,6 +8,7 @@ import os
 import sys
 import zlib
 from collections.abc import Iterator
+from contextvars import ContextVar
 
 import numpy as np
 
@@ -105,6 +106,32 @@ def start_tensorflow(run: Run) -> None:
         import_tensorflow()
 
 
+_uncompiled: ContextVar[bool] = ContextVar("uncompiled", default=False)
+
+
+@contextlib.contextmanager
+def uncompiled() -> Iterator[None]:
+    """Runs TensorFlow's functions as plain Python inside the block, for a few steps of training.
+
+    To trace and compile a training takes 20 seconds, and a step of a small one less than a second.
+    """
+    token = _uncompiled.set(True)
+    _let_tensorflow_know()
+    try:
+        yield
+    finally:
+        _uncompiled.reset(token)
+        _let_tensorflow_know()
+
+
+def _let_tensorflow_know() -> None:
+    """Tells TensorFlow whether to compile its functions, once it is imported."""
+    if "tensorflow" in sys.modules:
+        import tensorflow as tf
+
+        tf.config.run_functions_eagerly(_uncompiled.get())
+
+
 def import_tensorflow() -> None:
     """Imports TensorFlow with `TENSORFLOW_SETTINGS` and without its messages on standard error."""
     for name, value in TENSORFLOW_SETTINGS.items():
@@ -116,6 +143,7 @@ def import_tensorflow() -> None:
         import tensorflow as tf
 
         tf.get_logger().setLevel("ERROR")  # its warnings only say how often functions are traced
+        _let_tensorflow_know()
     finally:
         os.dup2(terminal, 2)
         os.close(terminal)
