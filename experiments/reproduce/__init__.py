@@ -36,6 +36,7 @@ class Entry(NamedTuple):
 
 TABLES = {
     "table1": Entry("papers.table1", "properties of the graphs and the rewrites that they allow (Table I)"),
+    "table2": Entry("papers.table2", "time and memory of an inference against TensorFlow, by controller (Table II)"),
     "table3": Entry("papers.table3", "does a warmer dream make the real result better? sweeps of it (Table III)"),
     "fig-rewards": Entry(
         "papers.rewards", "the reward functions of the papers, and weights of time and memory from 0 to 1 (Figure 6)"
@@ -47,6 +48,7 @@ TABLES = {
     "fig-convergence": Entry(
         "papers.convergence", "learning without and with a world model, by real steps and by seconds (Figure 4.11)"
     ),
+    "fig-runtime": Entry("papers.runtime", "run time of the graphs of each controller, as a picture (Figure 7)"),
     "fig-heatmap": Entry("papers.heatmap", "rules that are applied on each graph"),
     "fig-opttime": Entry("papers.opttime", "optimisation time, with learning and without"),
     "rule-sets": Entry(
