@@ -49,6 +49,9 @@ TABLES = {
         "papers.convergence", "learning without and with a world model, by real steps and by seconds (Figure 4.11)"
     ),
     "fig-runtime": Entry("papers.runtime", "run time of the graphs of each controller, as a picture (Figure 7)"),
+    "fig-real-rewards": Entry(
+        "papers.real_rewards", "rewards by the clock, averaged over N runs: time of a step against gain (section 3.2.4)"
+    ),
     "fig-heatmap": Entry("papers.heatmap", "rules that are applied on each graph"),
     "fig-opttime": Entry("papers.opttime", "optimisation time, with learning and without"),
     "rule-sets": Entry(

@@ -86,7 +86,7 @@ class Inference:
 
 
 def _played(play: Play, progress: ProgressDisplay, _: CheckedModel) -> CheckedModel:
-    return play.best_graph(progress)
+    return play.models(progress)[1]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

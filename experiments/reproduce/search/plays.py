@@ -149,16 +149,19 @@ class Play:
         """The unit of work that finishes the run and returns its record."""
         return Unit(f"{self.graph} {self.row} seed {self.seed}", self.record, keeps=True)
 
-    def best_graph(self, progress: ProgressDisplay) -> CheckedModel:
-        """Returns the graph that the controller is credited with, as a model; a run whose files are gone is done again.
+    def models(self, progress: ProgressDisplay) -> tuple[CheckedModel, CheckedModel]:
+        """Returns the start graph and the one that the controller is credited with, as models.
+
+        A run whose files are gone is done again.
 
         Raises:
-          ModelError: the graph can be written in no opset.
+          ModelError: a graph can be written in no opset.
         """
         run, loaded = self.begun(progress)
         own, _ = credited(train_and_evaluate(run, loaded)[0])
         run.directory.mark_done()
-        return loaded.model.export_checked(loaded.env.replay(own.best_actions))
+        export = loaded.model.export_checked
+        return export(loaded.model.graph), export(loaded.env.replay(own.best_actions))
 
     def begun(self, progress: ProgressDisplay) -> tuple[Run, Loaded]:
         """Returns the run, whose stages that are finished on this machine are not done again, and what it is about."""
