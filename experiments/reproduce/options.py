@@ -11,9 +11,8 @@ from typing import TypeVar
 from environment import zoo
 from experiments.errors import UserError, nearest_match, require_at_least
 from experiments.executors.choice import chosen_executor
-from experiments.executors.local import Record, Unit, Work, records
+from experiments.executors.local import Record, Unit, records, without_compiling
 from experiments.runs.progress import ProgressDisplay
-from experiments.runs.run import uncompiled
 from experiments.studies.study import numbers_of
 
 Choice = TypeVar("Choice")
@@ -24,11 +23,14 @@ def add_graphs(parser: argparse.ArgumentParser, default: str = "the full-size on
     parser.add_argument("graphs", nargs="*", metavar="GRAPH", help=f"zoo graphs (default: {default})")
 
 
-def chosen_graphs(options: argparse.Namespace, default: Sequence[str] = ()) -> list[str]:
+def chosen_graphs(
+    options: argparse.Namespace, default: Sequence[str] = (), quick: Sequence[str] | None = None
+) -> list[str]:
     """Returns the named graphs; if there are none, the default ones, at the scale `smoke` their tiny variants.
 
     Args:
       default: empty: the full-size graphs that a paper defines.
+      quick: those of the default ones whose tiny variants are enough at the scale `smoke`; None: all.
     Raises:
       UserError: if a name is not in the zoo.
     """
@@ -38,7 +40,7 @@ def chosen_graphs(options: argparse.Namespace, default: Sequence[str] = ()) -> l
     if options.graphs:
         return list(options.graphs)
     names = default or zoo.published_names()
-    return list(dict.fromkeys(map(zoo.tiny, names))) if options.scale == "smoke" else list(names)
+    return list(dict.fromkeys(map(zoo.tiny, quick or names))) if options.scale == "smoke" else list(names)
 
 
 def add_device(parser: argparse.ArgumentParser, more: str = "") -> None:
@@ -128,17 +130,12 @@ def run_units(
     if not units:
         return []
     compiles = options.scale != "smoke" or (measures if times_tensorflow is None else times_tensorflow)
-    works = [unit.work if compiles else partial(_uncompiled, unit.work) for unit in units]
+    works = [unit.work if compiles else partial(without_compiling, unit.work) for unit in units]
     kept = [  # units of tables use `once`
         dataclasses.replace(unit, work=work, keeps=True, measures=measures)
         for unit, work in zip(units, works, strict=True)
     ]
     return records(chosen_executor(options, options.table, progress), kept)
-
-
-def _uncompiled(work: Work, progress: ProgressDisplay) -> Record:
-    with uncompiled():
-        return work(progress)
 
 
 def named(given: str | None, choices: Mapping[str, Choice], kind: str, separator: str = ",") -> dict[str, Choice]:

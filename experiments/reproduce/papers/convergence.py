@@ -30,7 +30,7 @@ from experiments.pipeline.learning import STAGE as TRAINING
 from experiments.pipeline.world_model import ACCURACY
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
 from experiments.reproduce.papers.players import DREAMED, REAL, add_long, chosen_players, presets_text
-from experiments.reproduce.search.controllers import GRAPHS
+from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.plays import ON_PAPER, units_of
 from experiments.reproduce.table import Table, interval_of_seeds
 from experiments.runs.progress import ProgressDisplay
@@ -86,7 +86,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Reads the runs, and does those that are not finished."""
-    names, seeds = chosen_graphs(options, GRAPHS), chosen_seeds(options, SEEDS)
+    names, seeds = chosen_graphs(options, GRAPHS, QUICK), chosen_seeds(options, SEEDS)
     players = chosen_players((*REAL, *DREAMED), options)
     records = run_units(units_of(names, players, seeds, options.scale), options, progress)
     rows = list(rows_of(records))

@@ -23,7 +23,7 @@ from environment.statistics.runs import interquartile_mean
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
 from experiments.reproduce.papers.players import DREAMED, REAL, add_long, chosen_players, presets_text
-from experiments.reproduce.search.controllers import GRAPHS
+from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.plays import ON_PAPER, units_of
 from experiments.reproduce.table import Experiment, Table, interval_of_seeds
 from experiments.runs.progress import ProgressDisplay
@@ -80,7 +80,7 @@ class Curves:
 
     def reproduce(self, options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         """Reads the runs, and does those that are not finished."""
-        names, seeds = chosen_graphs(options, GRAPHS), chosen_seeds(options, self.seeds)
+        names, seeds = chosen_graphs(options, GRAPHS, QUICK), chosen_seeds(options, self.seeds)
         players = chosen_players(self.rows, options)
         records = run_units(units_of(names, players, seeds, options.scale), options, progress)
         rows = list(self.rows_of(records))

@@ -20,7 +20,7 @@ from experiments.errors import UserError, nearest_match
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
 from experiments.reproduce.papers.players import PUBLISHED, add_long, chosen_players, presets_text
-from experiments.reproduce.search.controllers import GRAPHS, PLAYERS
+from experiments.reproduce.search.controllers import GRAPHS, PLAYERS, QUICK
 from experiments.reproduce.search.plays import ON_PAPER, units_of
 from experiments.reproduce.table import Table
 from experiments.runs.progress import ProgressDisplay
@@ -48,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Reads the runs, and does those that are not finished."""
-    names, seeds = chosen_graphs(options, GRAPHS), chosen_seeds(options, SEEDS)
+    names, seeds = chosen_graphs(options, GRAPHS, QUICK), chosen_seeds(options, SEEDS)
     known = list({**PLAYERS, **PUBLISHED})
     if options.row not in known:
         raise UserError(f"No row is called '{options.row}'. {nearest_match(options.row, known)}")

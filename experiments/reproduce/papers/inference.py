@@ -32,7 +32,7 @@ from experiments.reproduce.options import (
     run_units,
 )
 from experiments.reproduce.papers.players import PLAYERS, add_long, chosen_players
-from experiments.reproduce.search.controllers import GRAPHS
+from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.never_slower import OurBest, our_best
 from experiments.reproduce.search.plays import PRICES, SECONDS, Play
 from experiments.runs.progress import ProgressDisplay
@@ -127,7 +127,7 @@ def inferences(options: argparse.Namespace, progress: ProgressDisplay, *, memory
       UserError: `--processes` is not 1, or something computes something else than its model.
     """
     require_one_process(options)
-    names, seeds = chosen_graphs(options, GRAPHS), chosen_seeds(options, SEEDS)
+    names, seeds = chosen_graphs(options, GRAPHS, QUICK), chosen_seeds(options, SEEDS)
     costs = options.costs or (PRICES if options.scale == "smoke" else f"measured:{options.device}")
     plays = _plays(names, seeds, costs, options)
     units = {play.name: play.unit for found in plays.values() for play in found.values()}

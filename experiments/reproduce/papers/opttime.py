@@ -18,7 +18,7 @@ from experiments.pipeline.evaluate import STAGE as EVALUATION
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
 from experiments.reproduce.papers.players import add_long, chosen_players, presets_text
 from experiments.reproduce.papers.printed import OPTIMISATION_SECONDS
-from experiments.reproduce.search.controllers import GRAPHS
+from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.plays import ON_PAPER, units_of
 from experiments.reproduce.table import UNDEFINED, Table, interval_of_seeds
 from experiments.runs.progress import ProgressDisplay
@@ -50,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Reads the runs, and does those that are not finished."""
-    names, seeds = chosen_graphs(options, GRAPHS), chosen_seeds(options, SEEDS)
+    names, seeds = chosen_graphs(options, GRAPHS, QUICK), chosen_seeds(options, SEEDS)
     players = chosen_players(ROWS, options)
     rows = list(rows_of(run_units(units_of(names, players, seeds, options.scale), options, progress)))
     return Table(

@@ -93,7 +93,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     names, seeds = chosen_graphs(options, GRAPHS), chosen_seeds(options, SEEDS)
     rows = chosen_players(list(named(options.rows, dict.fromkeys(DREAMED), "agent", separator=";")), options)
     wanted = named(options.rewards, dict.fromkeys(_all()), "reward", separator=";")
-    if options.scale == "smoke" and options.rewards is None:
+    if options.scale == "smoke" and options.rewards is None:  # a quick look
         wanted = dict.fromkeys(FEW)
     paid = {paid_name(row, reward): paid_with(rows[row], reward) for row in rows for reward in wanted}
     records = run_units(units_of(names, paid, seeds, options.scale), options, progress)

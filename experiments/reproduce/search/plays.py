@@ -37,12 +37,12 @@ UNITS = "controllers"
 MOST_STEPS = 50
 TRAINED_ON = "training"
 """The kind of the best real episode of a training in the real environment."""
-SECONDS = {"smoke": 5, "full": 400}
+SECONDS = {"smoke": 1, "full": 400}
 """Time of a search, by scale."""
 PRICES = "roofline:rtx2070"
 ON_PAPER = (f"costs={PRICES}", "device=cpu", "evaluate.climb_seconds=0")
 SMALL = (
-    *("environment.max_steps=8", "collect.episodes=40", "evaluate.sampled_episodes=2"),
+    *("environment.max_steps=6", "collect.episodes=40", "evaluate.sampled_episodes=2"),
     *("world_model.encoder.rounds=1", "world_model.encoder.hidden=8", "world_model.encoder.latent=4"),
     *("world_model.encoder_training.steps=2", "world_model.mdn_rnn.hidden=16", "world_model.mdn_rnn.mixtures=2"),
     *("world_model.mdn_rnn_training.steps=4", "ppo.updates=2", "ppo.batch=4", "ppo.horizon=6", "ppo.epochs=1"),
