@@ -11,9 +11,8 @@ world a temperature has nothing to act on, so that there are four:
     best, noisy prices   the same under prices of kernels that are drawn anew at every step (`--prices FILE`)
     best, by the clock   the same under times of whole graphs, drawn anew (`endtoend:cpu:noise=resampled`)
 
-The last one is on BERT-Tiny, the others are on BERT-Base and SqueezeNet1.1, or on a tiny BERT alone at the scale
-`smoke`. A point of the preset `demo` takes five
-minutes beside its world model, one of `paper-cut` an hour.
+The last one is on BERT-Tiny, the others are on BERT-Base and SqueezeNet1.1, or at the scale `smoke` on a tiny BERT
+alone. A point of the preset `demo` takes five minutes beside its world model, one of `paper-cut` an hour.
 """
 
 from __future__ import annotations
