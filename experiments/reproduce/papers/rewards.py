@@ -33,6 +33,7 @@ from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, 
 from experiments.reproduce.papers.curves import averaged
 from experiments.reproduce.papers.players import DREAMED, add_long, chosen_players, presets_text
 from experiments.reproduce.papers.printed import REWARDS as PRINTED
+from experiments.reproduce.search.controllers import QUICK
 from experiments.reproduce.search.plays import ON_PAPER, Player, units_of
 from experiments.reproduce.table import UNDEFINED, Table, interval_of_seeds, mean_of
 from experiments.runs.progress import ProgressDisplay
@@ -90,7 +91,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Trains each agent with each reward; finished units are not done again."""
-    names, seeds = chosen_graphs(options, GRAPHS), chosen_seeds(options, SEEDS)
+    names, seeds = chosen_graphs(options, GRAPHS, QUICK), chosen_seeds(options, SEEDS)
     rows = chosen_players(list(named(options.rows, dict.fromkeys(DREAMED), "agent", separator=";")), options)
     wanted = named(options.rewards, dict.fromkeys(_all()), "reward", separator=";")
     if options.scale == "smoke" and options.rewards is None:  # a quick look
