@@ -23,7 +23,7 @@ from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path
 from experiments.pipeline.learning import Learning, learner, train
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
-from experiments.reproduce.search.controllers import GRAPHS
+from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Play, Player
 from experiments.reproduce.table import UNDEFINED, Table, mean_of
 from experiments.runs.directory import RunDirectory
@@ -79,7 +79,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Trains and judges each graph by each schedule with each seed; finished units are not done again."""
-    names, schedules = chosen_graphs(options, GRAPHS), named(options.schedules, SCHEDULES, "schedule")
+    names, schedules = chosen_graphs(options, GRAPHS, QUICK), named(options.schedules, SCHEDULES, "schedule")
     seeds = chosen_seeds(options, SEEDS)
     units = [
         Unit(f"{name} {schedule} seed {seed}", partial(judged, name, schedule, options.scale, seed))
