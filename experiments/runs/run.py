@@ -115,21 +115,31 @@ def uncompiled() -> Iterator[None]:
 
     To trace and compile a training takes 20 seconds, and a step of a small one less than a second.
     """
+    before = _runs_eagerly()
     token = _uncompiled.set(True)
-    _let_tensorflow_know()
+    _run_eagerly(True)
     try:
         yield
     finally:
         _uncompiled.reset(token)
-        _let_tensorflow_know()
+        _run_eagerly(before)
 
 
-def _let_tensorflow_know() -> None:
-    """Tells TensorFlow whether to compile its functions, once it is imported."""
+def _runs_eagerly() -> bool:
+    """Returns whether TensorFlow, if it is imported, runs its functions as plain Python."""
+    if "tensorflow" not in sys.modules:
+        return False
+    import tensorflow as tf
+
+    return bool(tf.config.functions_run_eagerly())
+
+
+def _run_eagerly(eagerly: bool) -> None:
+    """Tells TensorFlow, if it is imported, whether to run its functions as plain Python."""
     if "tensorflow" in sys.modules:
         import tensorflow as tf
 
-        tf.config.run_functions_eagerly(_uncompiled.get())
+        tf.config.run_functions_eagerly(eagerly)
 
 
 def import_tensorflow() -> None:
@@ -143,7 +153,8 @@ def import_tensorflow() -> None:
         import tensorflow as tf
 
         tf.get_logger().setLevel("ERROR")  # its warnings only say how often functions are traced
-        _let_tensorflow_know()
+        if _uncompiled.get():
+            _run_eagerly(True)
     finally:
         os.dup2(terminal, 2)
         os.close(terminal)

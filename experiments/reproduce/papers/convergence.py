@@ -22,7 +22,8 @@ from typing import NamedTuple
 import numpy as np
 
 from environment.statistics.runs import interquartile_mean
-from experiments.executors.units import Record
+from experiments.errors import UserError
+from experiments.executors.units import DIRECTORY, Record
 from experiments.pipeline.collect import RECOLLECT
 from experiments.pipeline.evaluate import STAGE as EVALUATION
 from experiments.pipeline.learning import EXPLOIT
@@ -31,7 +32,7 @@ from experiments.pipeline.world_model import ACCURACY
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
 from experiments.reproduce.papers.players import DREAMED, REAL, add_long, chosen_players, presets_text
 from experiments.reproduce.search.controllers import GRAPHS, QUICK
-from experiments.reproduce.search.plays import ON_PAPER, units_of
+from experiments.reproduce.search.plays import ON_PAPER, UNITS, units_of
 from experiments.reproduce.table import Table, interval_of_seeds
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.run import of_round
@@ -150,6 +151,12 @@ def _model_free(record: Record) -> Iterator[Point]:
 
 def _with_rounds(record: Record) -> Iterator[Point]:
     """Yields the points of what learns in dreams: a curve of updates in each round, and its plans at its end."""
+    if "rounds" not in record:
+        raise UserError(
+            f"The finished run of {record['controller']} on {record['graph']} with seed {record['seed']} keeps no "
+            f"figures of its rounds: an older version has made it. Remove its file from {DIRECTORY / UNITS / 'units'}, "
+            "and repeat the command."
+        )
     done, spent = 0, 0.0
     for number, each in enumerate(record["rounds"]):
         stage = of_round(TRAINING, number)

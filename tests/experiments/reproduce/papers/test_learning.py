@@ -10,6 +10,7 @@ import pytest
 
 from environment import rewards as known_rewards
 from experiments.cli import main
+from experiments.errors import UserError
 from experiments.reproduce.papers import convergence, rewards
 from experiments.reproduce.papers.players import DREAMED, PLAYERS, REAL, chosen_players
 from experiments.reproduce.papers.printed import REWARDS
@@ -109,6 +110,13 @@ def test_with_a_world_model_reality_is_known_at_the_end_of_each_round() -> None:
     ]
     dreamed = [point for point in points if point.curve == convergence.DREAM]
     assert [(point.update, point.seconds) for point in dreamed] == [(5, 11.0), (10, 16.0), (15, 35.0), (20, 45.0)]
+
+
+def test_a_unit_without_rounds_is_one_clear_error() -> None:
+    older = record("ppo, dream", 3, "dream")
+    del older["rounds"]
+    with pytest.raises(UserError, match=r"ppo, dream on g with seed 3 keeps no figures of its rounds.*Remove its file"):
+        list(convergence.points_of(older))
 
 
 def test_convergence_is_averaged_by_update_and_drawn(tmp_path: Path) -> None:
