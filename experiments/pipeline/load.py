@@ -19,7 +19,7 @@ import onnx
 
 from environment import GraphSubstitutionEnv, zoo
 from environment.costs import registry as cost_models
-from environment.costs.end_to_end import EFFORT, EndToEnd, RecordedEndToEnd
+from environment.costs.end_to_end import EFFORT, EndToEnd, RecordedEndToEnd, effort_of
 from environment.costs.interface import Costs
 from environment.costs.measured.cost_model import Learned, Measured, Recorded, runtime_here
 from environment.costs.prices.database import default_database
@@ -128,7 +128,10 @@ def _measuring(name: cost_models.Name, config: RunConfig) -> RunCosts:
     costs: Costs
     if name.kind == "endtoend":
         effort = dataclasses.replace(EFFORT, resolution=settings.resolution or EFFORT.resolution)
-        costs = EndToEnd(device, runtime=runtime, effort=effort, noise=noise, database=default_database())
+        database: Path | None = default_database()
+        if name.pairs is not None:  # its prices would stand beside surer ones
+            effort, database = effort_of(effort, name.pairs), None
+        costs = EndToEnd(device, runtime=runtime, effort=effort, noise=noise, database=database)
     else:
         kernels = partial(Measured, predict=settings.predict) if name.kind == "measured" else Learned
         costs = kernels(device, threads=settings.num_threads, level=settings.level, noise=noise)
