@@ -127,7 +127,7 @@ class Play:
         they are measured in.
         """
         config = self.config
-        known = {"config": in_effect(config), "fingerprint": fingerprint(self.graph)}
+        known: Record = {"config": in_effect(config), "fingerprint": fingerprint(self.graph)}
         if config.uses_world_model:
             known["formats"] = {"world_model": FORMAT_VERSION}
         if config.measures_costs:
