@@ -50,7 +50,7 @@ from taso_ext.onnx_io.reading import read_model
 UNITS = "defaults"
 """The folder of `runs/reproduce` in which the runs are kept."""
 CHANGES: Mapping[str, Record] = {
-    "smoke": {"search": {"seconds": 10.0}, "measure": {"pairs": 24, "all_cores": False}},
+    "smoke": {"search": {"seconds": 4.0}, "measure": {"pairs": 24, "all_cores": False}},
     "full": {},
 }
 """Changes of the default settings by scale; at full scale there are none."""
