@@ -48,7 +48,9 @@ def rewrite_figure(before: Graph, after: Graph) -> Figure:
     _panel(panels[0], "before", before, layers[0], old - new, colour=ORANGE, rows=rows)
     _panel(panels[1], "after", after, layers[1], new - old, colour=BLUE, rows=rows)
     handles = [Patch(color=colour) for colour in (ORANGE, BLUE, LIGHT)]
-    figure.legend(handles, ["taken away", "new", "as before"], loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    figure.legend(
+        handles, ["taken away", "new", "as before"], loc="outside lower center", ncols=3, frameon=False, fontsize=9
+    )
     return figure
 
 
