@@ -1,4 +1,4 @@
-"""Makes what the committed notebooks read: `python -m tests.notebooks.small_run [NAME …]` (about 10 minutes for all).
+"""Makes what the committed notebooks read: `python -m tests.notebooks.small_run [NAME …]` (a quarter of an hour for all).
 
 | name | what it is |
 |---|---|
