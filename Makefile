@@ -3,6 +3,9 @@
 # make test-full   the same with what takes long: full-size networks, all of onnx's own cases, many random graphs
 # make test-sb3    trains sb3-contrib's MaskablePPO on the environment; installs PyTorch first
 # make test-ray    runs units on Ray clusters of two nodes on this machine, and kills nodes and drivers; installs Ray first
+# make test-browser  opens HTML pages in Chromium without a window; installs Altair first (Debian: apt install chromium)
+# make docs   build the documentation site in docs/_build/html and check the links in it; installs Sphinx first
+# make docs-links  checks the links to other sites too, which needs a network
 # make lint   ruff and mypy only
 # make sanitize          tests/taso_ext with an engine that checks every access and every integer operation
 # make sanitize-threads  the tests of multi-threaded searches with an engine that checks for data races
@@ -32,7 +35,8 @@ ENGINE_SOURCES := $(wildcard taso_ext/src/*/*)
 # The nets are small: a thread per process is faster than two, and leaves the cores to the test workers.
 ONE_THREAD := OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 TF_CPP_MIN_LOG_LEVEL=3
 
-.PHONY: demo test test-full test-sb3 test-ray lint sanitize sanitize-threads fuzz attack wheel install clean
+.PHONY: demo test test-full test-sb3 test-ray test-browser lint \
+  sanitize sanitize-threads fuzz attack wheel docs docs-links install clean
 .SHELLFLAGS := -eu -c
 
 demo: $(BUILT)
@@ -42,7 +46,7 @@ test: lint
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 test-full: lint
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not sb3 and not ray"
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not sb3 and not ray and not browser"
 
 test-sb3: $(BUILT)
 	RLFLOW_PYTHON_ONLY=1 $(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation --editable ".[dev,sb3]"
@@ -51,6 +55,22 @@ test-sb3: $(BUILT)
 test-ray: $(BUILT)
 	RLFLOW_PYTHON_ONLY=1 $(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation --editable ".[dev,ray]"
 	$(ONE_THREAD) $(BIN)/python -m pytest -m ray tests/experiments/executors
+
+test-browser: $(BUILT)
+	RLFLOW_PYTHON_ONLY=1 $(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation --editable ".[dev,report]"
+	$(ONE_THREAD) $(BIN)/python -m pytest -m browser tests/experiments/reports
+
+# Warnings are errors: a link that leads nowhere, or markup in a docstring that does not parse.
+docs: $(BUILT) $(VENV)/.docs
+	$(ONE_THREAD) $(BIN)/python -m sphinx -q -W --keep-going -b html -c docs . docs/_build/html
+	$(BIN)/python docs/check_links.py docs/_build/html
+
+docs-links: $(BUILT) $(VENV)/.docs
+	$(ONE_THREAD) $(BIN)/python -m sphinx -q --keep-going -b linkcheck -c docs . docs/_build/linkcheck
+
+$(VENV)/.docs: $(INSTALLED)
+	RLFLOW_PYTHON_ONLY=1 $(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation --editable ".[dev,docs]"
+	touch $@
 
 lint: $(BUILT)
 	$(BIN)/ruff check .
@@ -130,7 +150,7 @@ wheel: $(BUILT)
 	$(BIN)/python setup.py -q build --build-lib build/wheel bdist_wheel --dist-dir dist
 
 clean:
-	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist docs/_build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -f taso_ext/_core.*.so taso_ext/_generator.*.so $(BUILT)
 
 # A missing stamp on an existing .venv means an interrupted install. Half-written packages can look complete to pip,

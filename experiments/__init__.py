@@ -1,7 +1,9 @@
 """Runs, configurations, the command line and reports. Importing this package does not import TensorFlow.
 
-run = experiments.load("runs/bert-base-ppo-1a2b3c4d")
-run.env, run.world_model, run.dream, run.controller, run.config
+The parts of a run, each made when it is first asked for:
+
+    run = experiments.load("runs/bert-base-ppo-1a2b3c4d")
+    run.env, run.world_model, run.dream, run.controller, run.config
 """
 
 from __future__ import annotations

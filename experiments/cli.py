@@ -35,6 +35,7 @@ examples:
   rlflow optimise bert-base -o bert.opt.onnx --from runs/RUN
   rlflow check bert-base bert.opt.onnx
   rlflow validate runs/RUN
+  rlflow report runs/RUN
   rlflow sweep bert-base --over dream.temperature=0,1,2 --over seed=0..4
   rlflow zoo
 """
@@ -78,6 +79,8 @@ def build_parser() -> argparse.ArgumentParser:
     _add_reproduce(commands)
     sweep = commands.add_parser("sweep", help="run every combination of some settings, and show what they do")
     sweep.add_late = _add_sweep_options
+    report = commands.add_parser("report", help="build one HTML page of a run, or of a folder of tables")
+    report.add_late = _add_report_options
     for group, about in {
         "rules": "generate, verify and show rewrite rules",
         "costs": "record, show, export and import measured prices of operators",
@@ -98,6 +101,12 @@ def _add_subcommands(parser: _Parser) -> None:
 
 def _add_sweep_options(parser: _Parser) -> None:
     from experiments.sweeps.command import add_options
+
+    add_options(parser)
+
+
+def _add_report_options(parser: _Parser) -> None:
+    from experiments.reports.command import add_options
 
     add_options(parser)
 
@@ -478,6 +487,12 @@ def _sweep(options: argparse.Namespace) -> int:
     return run(options)
 
 
+def _report(options: argparse.Namespace) -> int:
+    from experiments.reports.command import run
+
+    return run(options)
+
+
 def _zoo(options: argparse.Namespace) -> int:
     from environment import zoo
     from experiments.errors import UserError
@@ -506,6 +521,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "explain": _explain,
     "reproduce": _reproduce,
     "sweep": _sweep,
+    "report": _report,
     "rules": _with_subcommands,
     "costs": _with_subcommands,
     "zoo": _zoo,

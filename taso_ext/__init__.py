@@ -2,10 +2,10 @@
 
 It uses no TensorFlow and learns nothing. An example:
 
-model = OnnxModel.load("model.onnx")
-state = State(model.graph, RuleSet.default(), CostModel.roofline("rtx2070"))
-state.step(*state.legal_actions()[0])
-onnx.save(model.export(state.graph), "smaller.onnx")
+    model = OnnxModel.load("model.onnx")
+    state = State(model.graph, RuleSet.default(), CostModel.roofline("rtx2070"))
+    state.step(*state.legal_actions()[0])
+    onnx.save(model.export(state.graph), "smaller.onnx")
 """
 
 from taso_ext._core import (

@@ -92,7 +92,8 @@ def test_light_modules_do_not_import_tensorflow() -> None:
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "from experiments.cli import main\n"
-        "commands = [], ['optimise'], ['train', 'controller'], ['rules', 'verify'], ['costs', 'show'], ['reproduce']\n"
+        "commands = [[], ['optimise'], ['train', 'controller'], ['rules', 'verify'], ['costs', 'show']]\n"
+        "commands += [['reproduce'], ['report']]\n"
         "for command in commands:\n"
         "    try:\n        main([*command, '--help'])\n    except SystemExit:\n        pass\n"
         "heavy = {'tensorflow', 'numpy', 'onnx', 'onnxruntime', 'rich', 'matplotlib', 'gymnasium'} & set(sys.modules)\n"

@@ -38,6 +38,11 @@ _MOST_PRICES = 1 << 16
 _MOST_MODELS = 64
 
 
+def effort_of(effort: Effort, pairs: int) -> Effort:
+    """Returns the effort of a price that rests on exactly so many pairs, of one session, however sure it then is."""
+    return replace(effort, resolution=None, pairs=pairs, seconds=0.0, sessions=1)
+
+
 @dataclass
 class _Known:
     """The measurements of one start graph and of the graphs that rewriting makes of it.

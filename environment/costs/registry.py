@@ -1,7 +1,8 @@
 """Cost models by name, `<kind>:<device>`: kinds roofline, measured, learned and endtoend; or a file of prices.
 
-A parameter may follow: `measured:cpu:noise=resampled` (`environment.costs.resampling`). The parameters of a file are
-`noise` and `kind`: `prices.sqlite:kind=endtoend,noise=resampled` replays times of whole graphs instead of kernels.
+A parameter may follow: `measured:cpu:noise=resampled` (`environment.costs.resampling`). With `endtoend:cpu:pairs=4`,
+each graph is timed exactly four times against the start graph, however sure its price then is. The parameters of a file
+are `noise` and `kind`: `prices.sqlite:kind=endtoend,noise=resampled` replays times of whole graphs instead of kernels.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from environment.costs.end_to_end import EndToEnd, RecordedEndToEnd
+from environment.costs.end_to_end import EFFORT, EndToEnd, RecordedEndToEnd, effort_of
 from environment.costs.interface import FROZEN, Costs, Noise
 from environment.costs.measured.cost_model import Learned, Measured, Recorded
 from environment.costs.resampling import require_noise
 from environment.costs.roofline import Analytic
+from environment.measurement.effort import FEWEST_PAIRS
 from environment.parameters import parsed
 from environment.runtimes import available_devices
 from environment.runtimes.onnx_runtime import kernel_devices
@@ -68,12 +70,14 @@ class Name:
       place: the device, or the path of a file of prices.
       is_file: whether `place` is a file.
       noise: whether rewards are made of drawn costs.
+      pairs: number of times that a whole graph is timed; None: as often as its price needs.
     """
 
     kind: str
     place: str
     is_file: bool
     noise: Noise
+    pairs: int | None = None
 
 
 def parse(costs: str) -> Name:
@@ -87,7 +91,8 @@ def parse(costs: str) -> Name:
         base, text = costs, ""
     is_file = base.endswith(DATABASE)
     given = parsed(base, text, "cost model")
-    known = ("kind", "noise") if is_file else ("noise",)
+    by_pairs = base.partition(":")[0] == "endtoend"
+    known = ("kind", "noise") if is_file else ("noise", "pairs") if by_pairs else ("noise",)
     for key in given:
         if key not in known:
             hint = did_you_mean(key, known)
@@ -98,11 +103,21 @@ def parse(costs: str) -> Name:
         raise ValueError(f"the cost model {base!r}: {error}") from error
     if not is_file:
         kind, _, device = base.partition(":")
-        return Name(kind, device, is_file, noise)
+        return Name(kind, device, is_file, noise, _pairs(base, given.get("pairs")))
     kind = given.get("kind", "measured")
     if kind not in _REPLAYS:
         raise ValueError(f"the file {base!r} replays the kind {' or '.join(_REPLAYS)}, got {kind!r}")
     return Name(kind, base, is_file, noise)
+
+
+def _pairs(base: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isdecimal() or int(text) < FEWEST_PAIRS:
+        raise ValueError(
+            f"the cost model {base!r}: 'pairs' must be a whole number of timings, at least {FEWEST_PAIRS}, got {text!r}"
+        )
+    return int(text)
 
 
 def names() -> list[str]:
@@ -132,6 +147,8 @@ def find(costs: str | Costs | CostModel) -> Costs:
         return _REPLAYS[name.kind](Path(name.place), name.noise)
     if name.kind not in _KINDS or not name.place:
         raise _unknown(costs)
+    if name.pairs is not None:
+        return EndToEnd(name.place, effort=effort_of(EFFORT, name.pairs), noise=name.noise)
     return _KINDS[name.kind].make(name.place, name.noise)
 
 

@@ -310,7 +310,8 @@ class RunConfig:
         predicted price. `auto` is `measured` on the device, or `endtoend` where kernels cannot be seen; for controllers
         that learn, which would time too many graphs there, `roofline:rtx2070`. The path of a database of such prices,
         which ends in `.sqlite`, replays them and times no kernel; with `:kind=endtoend` it replays whole graphs. With
-        `:noise=resampled` after any of these, rewards are made of costs that are drawn from recorded timings. If the
+        `:noise=resampled` after any of these, rewards are made of costs that are drawn from recorded timings. With
+        `:pairs=N` after `endtoend:<device>`, each graph is timed exactly N times. If the
         prices are of the device on which the result is measured, the clock has the last word on which graph is
         exported.
       device: the device on which the result is measured end to end; `auto` is the fastest kind that works here.

@@ -28,9 +28,11 @@ from environment.processes import begin_worker, starting_workers
 from experiments.errors import require_at_least
 from experiments.executors.units import Record, UnfinishedError, reading_only
 from experiments.runs.progress import Bar, ProgressDisplay
+from experiments.runs.run import uncompiled
 from experiments.runs.signals import Interrupted, listening, raise_if_received
 
 Work = Callable[[ProgressDisplay], Record]
+"""The work of a unit."""
 SECONDS_TO_STOP = 10
 """Time that a process has to stop and to leave its files in order; then it is killed."""
 
@@ -54,6 +56,12 @@ class Unit:
     lane: str = ""
     keeps: bool = False
     measures: bool = False
+
+
+def without_compiling(work: Work, progress: ProgressDisplay) -> Record:
+    """Does the work of a unit whose trainings are so short that TensorFlow need not compile them."""
+    with uncompiled():
+        return work(progress)
 
 
 class Result(NamedTuple):

@@ -19,7 +19,7 @@ import onnx
 
 from environment import GraphSubstitutionEnv, zoo
 from environment.costs import registry as cost_models
-from environment.costs.end_to_end import EFFORT, EndToEnd, RecordedEndToEnd
+from environment.costs.end_to_end import EFFORT, EndToEnd, RecordedEndToEnd, effort_of
 from environment.costs.interface import Costs
 from environment.costs.measured.cost_model import Learned, Measured, Recorded, runtime_here
 from environment.costs.prices.database import default_database
@@ -128,7 +128,10 @@ def _measuring(name: cost_models.Name, config: RunConfig) -> RunCosts:
     costs: Costs
     if name.kind == "endtoend":
         effort = dataclasses.replace(EFFORT, resolution=settings.resolution or EFFORT.resolution)
-        costs = EndToEnd(device, runtime=runtime, effort=effort, noise=noise, database=default_database())
+        database: Path | None = default_database()
+        if name.pairs is not None:  # its prices would stand beside surer ones
+            effort, database = effort_of(effort, name.pairs), None
+        costs = EndToEnd(device, runtime=runtime, effort=effort, noise=noise, database=database)
     else:
         kernels = partial(Measured, predict=settings.predict) if name.kind == "measured" else Learned
         costs = kernels(device, threads=settings.num_threads, level=settings.level, noise=noise)
@@ -209,18 +212,13 @@ def load(model: str, config: RunConfig) -> Loaded:
     """
     start, cpu_start = time.perf_counter(), time.process_time()
     require_working(config.device)  # now rather than after the search
-    source = find_model(model)
-    dims = config.bound_dims()
-    loaded = OnnxModel.load(source.build(), dims=dims, clean=config.clean, sizes_last=config.symbolic == "keep")
-    rules = _allowed(load_rules(config.rules), loaded, config)
-    if config.symbolic == "keep" and dims:
-        rules = _independent(rules, loaded, config)
+    loaded, rules = load_model(model, config)
     found = find_costs(config)
     make_env = partial(make_environment, loaded, rules, found.costs, config)
     with counting() as counts:
         env = make_env()
     return Loaded(
-        name=source.name,
+        name=find_model(model).name,
         model=loaded,
         make_env=make_env,
         env_source=partial(_load_environment, model, config),
@@ -240,6 +238,18 @@ def load(model: str, config: RunConfig) -> Loaded:
         caveat=found.caveat,
         counts=counts,
     )
+
+
+def load_model(model: str, config: RunConfig) -> tuple[OnnxModel, RuleSet]:
+    """Loads the model and the rules alone, which needs no device and prices nothing; see `load`."""
+    dims = config.bound_dims()
+    loaded = OnnxModel.load(
+        find_model(model).build(), dims=dims, clean=config.clean, sizes_last=config.symbolic == "keep"
+    )
+    rules = _allowed(load_rules(config.rules), loaded, config)
+    if config.symbolic == "keep" and dims:
+        rules = _independent(rules, loaded, config)
+    return loaded, rules
 
 
 def _load_environment(model: str, config: RunConfig) -> GraphSubstitutionEnv:

@@ -26,6 +26,7 @@ from experiments.pipeline.measure import measure, measure_with_other_threads, ru
 from experiments.pipeline.select import Selected, confirmed, select
 from experiments.pipeline.symbolic import keep_symbolic, without_dependent
 from experiments.pipeline.trained import TrainedRun
+from experiments.reports.page import extra
 from experiments.reports.report import write_report
 from experiments.reports.summary import print_training
 from experiments.request import Request
@@ -93,7 +94,19 @@ def optimise(request: Request, progress: ProgressDisplay) -> tuple[Result, Path]
     write_model(_with_provenance(run, exported, measured), request.output)
     written = WrittenFile.of(request.output, run.directory.path)
     run.directory.write_json(OUTPUT, dataclasses.asdict(written))
+    leave_page(run, loaded)
     return result, run.directory.path
+
+
+def leave_page(run: Run, loaded: Loaded) -> None:
+    """Writes report.html from the files of a finished run; without the extra `report` a note says what is missing."""
+    if not extra.is_installed():
+        run.progress.note(extra.MISSING)
+        return
+    from experiments.reports.page.run_page import write_run_page
+
+    path = write_run_page(run.directory, run.config, loaded.model, loaded.env.rules)
+    run.progress.note(f"The page of the run: {path}")
 
 
 def _loaded(request: Request, progress: ProgressDisplay) -> tuple[Request, Loaded]:

@@ -5,7 +5,7 @@ Nothing is priced here, unlike in an environment.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from experiments.config.run import RunConfig
 from experiments.runs.body_plan import Plans
@@ -28,13 +28,26 @@ def replayed(model: OnnxModel, actions: Sequence[tuple[int, int]], rules: RuleSe
     Raises:
       IllegalRewriteError: an action is not legal.
     """
+    *_, last = graphs_along(model, actions, rules, config)
+    return last
+
+
+def graphs_along(
+    model: OnnxModel, actions: Sequence[tuple[int, int]], rules: RuleSet, config: RunConfig
+) -> Iterator[Graph]:
+    """Yields the graph of a model, and then the graph after each of the actions.
+
+    Raises:
+      IllegalRewriteError: an action is not legal.
+    """
     state = State(model.graph, rules, CostModel.roofline("rtx2070"), config.environment.max_locations or 0)
+    yield state.graph
     for position, (rule, location) in enumerate(actions):
         try:
             state.step(rule, location)
         except ValueError as error:
             raise IllegalRewriteError(position) from error
-    return state.graph
+        yield state.graph
 
 
 def rewritten(model: CheckedModel, plans: Plans, rules: RuleSet | None, config: RunConfig) -> CheckedModel:

@@ -24,11 +24,12 @@ from experiments.pipeline.collect import STAGE as COLLECT
 from experiments.pipeline.controller import prepare_controller
 from experiments.pipeline.learning import MIXED, Learning, train_for_real
 from experiments.pipeline.learning import STAGE as TRAINING
-from experiments.pipeline.load import Loaded, load
+from experiments.pipeline.load import Loaded, load, load_model
 from experiments.pipeline.world_model import MDN_RNN
 from experiments.runs.directory import RunDirectory
 from experiments.runs.progress import ProgressDisplay, SilentProgress
 from experiments.runs.run import Run, import_tensorflow, of_round, seed_for
+from taso_ext import OnnxModel, RuleSet
 
 if TYPE_CHECKING:
     from worldmodel.dream.dream_env import DreamEnv
@@ -97,6 +98,18 @@ class StoredRun:
         """Whether the run has come to its end."""
         return (self.path / "DONE").is_file()
 
+    def require_done(self, consequence: str) -> None:
+        """Raises UserError unless the run has come to its end.
+
+        Args:
+          consequence: what follows if it has not, such as "nothing to validate".
+        """
+        if not self.is_finished:
+            raise UserError(
+                f"{self.path} holds a run that is not finished, so that there is {consequence}. Repeat its command, "
+                "which goes on from where it stopped."
+            )
+
     def seed(self, purpose: str) -> int:
         """Returns the seed of one purpose, such as "evaluate"; see `seed_for`."""
         return seed_for(self.config.seed, purpose)
@@ -114,8 +127,23 @@ class StoredRun:
     def load_with(self, config: RunConfig) -> Loaded:
         """Returns the same with other settings, such as other costs; see `loaded`."""
         found = load(self.model, config)
-        for part, what in SAME.items():
-            then, now = self.fingerprint.get(part), found.fingerprint[part]
+        self._require_same({part: found.fingerprint[part] for part in SAME})
+        return found
+
+    def model_and_rules(self) -> tuple[OnnxModel, RuleSet]:
+        """Returns the model and the rules of the run, without its costs and on any device.
+
+        Raises:
+          UserError, ModelError: they have changed since, or cannot be loaded here.
+        """
+        model, rules = load_model(self.model, self.config)
+        self._require_same({"graph": model.graph.hash, "rules": rules.fingerprint})
+        return model, rules
+
+    def _require_same(self, found: Mapping[str, str]) -> None:
+        """Raises UserError if the model or the rules are others than those of the run, by their fingerprints."""
+        for part, now in found.items():
+            then, what = self.fingerprint.get(part), SAME[part]
             if then != now:
                 raise UserError(
                     f"{what.capitalize()} of {self.path} has changed since the run: fingerprint {then} then, {now} "
@@ -123,7 +151,6 @@ class StoredRun:
                     f"of the run belong to what it was. Restore it (for another place of the model: --model, or "
                     "model=… in Python), or repeat the run with --restart."
                 )
-        return found
 
     @functools.cached_property
     def env(self) -> GraphSubstitutionEnv:

@@ -25,6 +25,10 @@ LARGE = 10.0
 fall from large values to below zero."""
 
 
+SINGLE = 6.4
+"""Least width of a figure with one panel, in inches."""
+
+
 class Band(NamedTuple):
     """A line with an interval around it: x, y and the ends of the interval, all of one length."""
 
@@ -327,11 +331,12 @@ def _grid(count: int, across: int, size: tuple[float, float]) -> tuple[Figure, l
 
     Args:
       across: the largest number of panels in a row.
-      size: width and height of a panel in inches.
+      size: width and height of a panel in inches. A single panel is as wide as title and legend need.
     """
     columns = min(across, max(1, count))
     rows = -(-count // columns)
     width, height = size
+    width = width if count > 1 else max(width, SINGLE)
     figure = Figure(figsize=(width * columns, height * rows + 0.7), layout="constrained")
     return figure, [figure.add_subplot(rows, columns, index + 1) for index in range(count)]
 

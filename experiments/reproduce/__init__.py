@@ -5,12 +5,12 @@ A module that makes one table has `add_options(parser)`, which adds the options 
 each. Most tables run their units of work with an executor (`experiments.executors`).
 
 Finished units are kept in `runs/reproduce/NAME/units` and are not done again. Some tables share the units of another
-one: `discrepancy-rules` those of `discrepancy`; `ablations`, `fig-search`, `fig-modelfree`, `fig-wmloss`,
-`fig-dreamreward`, `fig-heatmap` and `fig-opttime` those of `controllers`; and all other tables of world models except
-`mechanisms` and `truth` those of `accuracy`. The units of `accuracy`, `mechanisms`, `controllers`, `transfer`, `truth`,
-`table1` and `table3` have the same results on every machine, if no costs are measured, and are also looked for in
-`experiments/results/NAME/units`. `never-slower`, `contributions`, `anytime`, `repeats`, `sample-efficiency` and
-`baselines` share the runs of `rlflow optimise` in `runs/reproduce/defaults/units`.
+one: `discrepancy-rules` those of `discrepancy`; `ablations`, `table2`, `transfer` and all figures but `fig-pairwise`
+those of `controllers`; and all other tables of world models except `mechanisms` and `truth` those of `accuracy`. The
+units of `accuracy`, `mechanisms`, `controllers`, `transfer`, `truth`, `table1` and `table3` have the same results on
+every machine, if no costs are measured, and are also looked for in `experiments/results/NAME/units`. `never-slower`,
+`contributions`, `anytime`, `repeats`, `sample-efficiency` and `baselines` share the runs of `rlflow optimise` in
+`runs/reproduce/defaults/units`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,22 @@ class Entry(NamedTuple):
 
 TABLES = {
     "table1": Entry("papers.table1", "properties of the graphs and the rewrites that they allow (Table I)"),
+    "table2": Entry("papers.table2", "time and memory of an inference against TensorFlow, by controller (Table II)"),
     "table3": Entry("papers.table3", "does a warmer dream make the real result better? sweeps of it (Table III)"),
+    "fig-rewards": Entry(
+        "papers.rewards", "the reward functions of the papers, and weights of time and memory from 0 to 1 (Figure 6)"
+    ),
     "fig-search": Entry("papers.curves:SEARCH", "cost of the best graph of a search, step by step"),
     "fig-modelfree": Entry("papers.curves:MODEL_FREE", "return of PPO in the real environment, by updates"),
     "fig-wmloss": Entry("papers.curves:LOSSES", "losses of the MDN-RNN, by gradient steps"),
     "fig-dreamreward": Entry("papers.curves:DREAM_REWARD", "return of PPO in the dream, by updates"),
+    "fig-convergence": Entry(
+        "papers.convergence", "learning without and with a world model, by real steps and by seconds (Figure 4.11)"
+    ),
+    "fig-runtime": Entry("papers.runtime", "run time of the graphs of each controller, as a picture (Figure 7)"),
+    "fig-real-rewards": Entry(
+        "papers.real_rewards", "rewards by the clock, averaged over N runs: time of a step against gain (section 3.2.4)"
+    ),
     "fig-heatmap": Entry("papers.heatmap", "rules that are applied on each graph"),
     "fig-opttime": Entry("papers.opttime", "optimisation time, with learning and without"),
     "rule-sets": Entry(

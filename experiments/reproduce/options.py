@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from environment import zoo
 from experiments.errors import UserError, nearest_match, require_at_least
 from experiments.executors.choice import chosen_executor
-from experiments.executors.local import Record, Unit, records
+from experiments.executors.local import Record, Unit, records, without_compiling
 from experiments.runs.progress import ProgressDisplay
 from experiments.studies.study import numbers_of
 
@@ -22,11 +23,14 @@ def add_graphs(parser: argparse.ArgumentParser, default: str = "the full-size on
     parser.add_argument("graphs", nargs="*", metavar="GRAPH", help=f"zoo graphs (default: {default})")
 
 
-def chosen_graphs(options: argparse.Namespace, default: Sequence[str] = ()) -> list[str]:
+def chosen_graphs(
+    options: argparse.Namespace, default: Sequence[str] = (), quick: Sequence[str] | None = None
+) -> list[str]:
     """Returns the named graphs; if there are none, the default ones, at the scale `smoke` their tiny variants.
 
     Args:
       default: empty: the full-size graphs that a paper defines.
+      quick: those of the default ones whose tiny variants are enough at the scale `smoke`; None: all.
     Raises:
       UserError: if a name is not in the zoo.
     """
@@ -36,7 +40,7 @@ def chosen_graphs(options: argparse.Namespace, default: Sequence[str] = ()) -> l
     if options.graphs:
         return list(options.graphs)
     names = default or zoo.published_names()
-    return list(dict.fromkeys(map(zoo.tiny, names))) if options.scale == "smoke" else list(names)
+    return list(dict.fromkeys(map(zoo.tiny, quick or names))) if options.scale == "smoke" else list(names)
 
 
 def add_device(parser: argparse.ArgumentParser, more: str = "") -> None:
@@ -103,12 +107,20 @@ def require_one_process(options: argparse.Namespace) -> None:
 
 
 def run_units(
-    units: Sequence[Unit], options: argparse.Namespace, progress: ProgressDisplay, *, measures: bool = False
+    units: Sequence[Unit],
+    options: argparse.Namespace,
+    progress: ProgressDisplay,
+    *,
+    measures: bool = False,
+    times_tensorflow: bool | None = None,
 ) -> list[Record]:
     """Runs the units of a table and returns their records, in the order of `units`.
 
+    At the scale `smoke`, trainings are so short that TensorFlow compiles none of them.
+
     Args:
       measures: whether the units measure times, so that two at a time would disturb each other.
+      times_tensorflow: whether they time TensorFlow, which then compiles as ever; None: as `measures`.
     Raises:
       UserError: if `--processes` is below 1, or not 1 although the units measure times.
       Exception: the error of the first unit that failed, after all others have ended.
@@ -117,7 +129,12 @@ def run_units(
         require_one_process(options)
     if not units:
         return []
-    kept = [dataclasses.replace(unit, keeps=True, measures=measures) for unit in units]  # units of tables use `once`
+    compiles = options.scale != "smoke" or (measures if times_tensorflow is None else times_tensorflow)
+    works = [unit.work if compiles else partial(without_compiling, unit.work) for unit in units]
+    kept = [  # units of tables use `once`
+        dataclasses.replace(unit, work=work, keeps=True, measures=measures)
+        for unit, work in zip(units, works, strict=True)
+    ]
     return records(chosen_executor(options, options.table, progress), kept)
 
 

@@ -4,7 +4,7 @@ config.json      the complete configuration        metrics.jsonl   one line for 
 manifest.json    versions, cpu, git, argv, model   checkpoints/    artefacts of the stages
 stages.json      finished stages and their times   actions.json    action log of the exported graph
 result.json      the figures of the report         output.json     where OUT was written, and its hash
-plots/, report.md, DONE, run.lock
+plots/, report.md, report.html, DONE, run.lock
 
 A directory is identified by its settings and by fingerprints of the program and its input, so that no old result is
 taken for a new one. No fingerprint is a number that someone has to raise for this purpose alone.
@@ -44,12 +44,12 @@ def _as_json(value: Any) -> str:
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-LOCK, OUTPUT = "run.lock", "output.json"
+LOCK, OUTPUT, PAGE = "run.lock", "output.json", "report.html"
 FILES = frozenset(
     {
         *("config.json", "manifest.json", "stages.json", "result.json", "actions.json", OUTPUT),
         "metrics.jsonl",
-        *("checkpoints", "plots", "report.md", "DONE", LOCK),
+        *("checkpoints", "plots", "report.md", PAGE, "DONE", LOCK),
     }
 )
 """The files and folders of a run directory."""

@@ -244,6 +244,15 @@ class Result:
         """Returns plain JSON values."""
         return dataclasses.asdict(self)
 
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Result:
+        """Returns the result of `to_json`'s values, also of those that older versions have written."""
+        parts: dict[str, Any] = {name: GraphFigures(**fields[name]) for name in ("before", "after")}
+        for name in {"measured", "with_other_threads"} & fields.keys():
+            stored = fields[name]
+            parts[name] = stored and MeasuredRatio(**{**stored, "verdict": Verdict(stored["verdict"])})
+        return cls(**{**fields, **parts, "counts": Counts.from_json(fields.get("counts", {}))})
+
     def omission_alarm(self) -> str:
         """Returns a warning if the last dream offers too few of the rewrites that really pay; else an empty text.
 

@@ -8,6 +8,7 @@ import os
 import sys
 import zlib
 from collections.abc import Iterator
+from contextvars import ContextVar
 
 import numpy as np
 
@@ -105,6 +106,42 @@ def start_tensorflow(run: Run) -> None:
         import_tensorflow()
 
 
+_uncompiled: ContextVar[bool] = ContextVar("uncompiled", default=False)
+
+
+@contextlib.contextmanager
+def uncompiled() -> Iterator[None]:
+    """Runs TensorFlow's functions as plain Python inside the block, for a few steps of training.
+
+    To trace and compile a training takes 20 seconds, and a step of a small one less than a second.
+    """
+    before = _runs_eagerly()
+    token = _uncompiled.set(True)
+    _run_eagerly(True)
+    try:
+        yield
+    finally:
+        _uncompiled.reset(token)
+        _run_eagerly(before)
+
+
+def _runs_eagerly() -> bool:
+    """Returns whether TensorFlow, if it is imported, runs its functions as plain Python."""
+    if "tensorflow" not in sys.modules:
+        return False
+    import tensorflow as tf
+
+    return bool(tf.config.functions_run_eagerly())
+
+
+def _run_eagerly(eagerly: bool) -> None:
+    """Tells TensorFlow, if it is imported, whether to run its functions as plain Python."""
+    if "tensorflow" in sys.modules:
+        import tensorflow as tf
+
+        tf.config.run_functions_eagerly(eagerly)
+
+
 def import_tensorflow() -> None:
     """Imports TensorFlow with `TENSORFLOW_SETTINGS` and without its messages on standard error."""
     for name, value in TENSORFLOW_SETTINGS.items():
@@ -116,6 +153,8 @@ def import_tensorflow() -> None:
         import tensorflow as tf
 
         tf.get_logger().setLevel("ERROR")  # its warnings only say how often functions are traced
+        if _uncompiled.get():
+            _run_eagerly(True)
     finally:
         os.dup2(terminal, 2)
         os.close(terminal)

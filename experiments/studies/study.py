@@ -72,14 +72,15 @@ _SMALL = (
     "world_model.encoder.total_time=true",
     "world_model.encoder.hidden=16",
     "world_model.encoder.rounds=2",
-    "world_model.encoder_training.steps=10",
+    "world_model.encoder_training.steps=4",
     "world_model.mdn_rnn.hidden=32",
-    "world_model.mdn_rnn_training.steps=30",
+    "world_model.mdn_rnn_training.steps=8",
     "ppo.updates=2",
     "ppo.batch=8",
+    "ppo.epochs=1",
     "recollect.rounds=1",
     "recollect.episodes=4",
-    "recollect.steps=10",
+    "recollect.steps=4",
 )
 _LITTLE = Effort(
     episodes=40,
@@ -166,12 +167,14 @@ def _unused(config: RunConfig, usual: RunConfig, used: Sequence[str]) -> Iterato
                 yield f"{field.name}.{part.name}", getattr(here, part.name)
 
 
-def seeds_of(name: str, given: str | None) -> tuple[int, ...]:
-    """Returns the seeds of `--seeds`, or the default seeds of a graph.
+def seeds_of(name: str, given: str | None, scale: str = "full") -> tuple[int, ...]:
+    """Returns the seeds of `--seeds`, or the default seeds of a graph; at the scale `smoke`, two.
 
     Raises:
       UserError: if they are not numbers.
     """
+    if given is None and scale == "smoke":
+        return SEEDS[:2]
     if given is None:
         return SEEDS if name in MORE_SEEDS_FOR else FEWER_SEEDS
     return tuple(dict.fromkeys(numbers_of("--seeds", given, least=0)))

@@ -21,7 +21,7 @@ from experiments.config.effect import OF_WORLD_MODELS, effective
 from experiments.config.run import OF_CONTROLLERS, RunConfig, load_config
 from experiments.config.tree import as_mapping, replaced
 from experiments.errors import UserError
-from experiments.executors.local import Executor, Unit
+from experiments.executors.local import Executor, Unit, without_compiling
 from experiments.executors.units import Record, keep
 from experiments.pipeline.load import find_model, load
 from experiments.request import resolved
@@ -138,13 +138,21 @@ class Sweep:
             record = read_record(self.committed / point.file.name)
         return record
 
-    def run(self, executor: Executor, on_record: Callable[[Point, Record], None], axes: Sequence[str]) -> list[Failure]:
+    def run(
+        self,
+        executor: Executor,
+        on_record: Callable[[Point, Record], None],
+        axes: Sequence[str],
+        *,
+        compiles: bool = True,
+    ) -> list[Failure]:
         """Does the points that are not finished; a failed one does not stop the others.
 
         Args:
           executor: runs the points.
           on_record: called with each point and its record when it is finished, first with those of earlier commands.
           axes: the arguments of `--over`, which are noted in the folder.
+          compiles: whether TensorFlow compiles what it trains, which takes longer than a few steps.
         Returns:
           The failures.
         """
@@ -157,7 +165,8 @@ class Sweep:
             if (record := self._finished(point)) is not None:
                 on_record(point, record)
                 continue
-            unit = Unit(point.name, partial(kept, point), lane=point.lane, measures=point.config.measures_costs)
+            work = partial(kept, point) if compiles else partial(without_compiling, partial(kept, point))
+            unit = Unit(point.name, work, lane=point.lane, measures=point.config.measures_costs)
             units[id(unit)] = point
             executor.submit(unit)
         failures = []

@@ -135,11 +135,7 @@ def validate(
         the cost model have changed since; the device is not here.
     """
     run = StoredRun(path, model=model, reward=reward)
-    if not run.is_finished:
-        raise UserError(
-            f"{path} holds a run that is not finished, so that there is nothing to validate. Repeat its command, which "
-            "goes on from where it stopped."
-        )
+    run.require_done("nothing to validate")
     config = run.config if device is None else dataclasses.replace(run.config, device=device)
     if timed:
         require_working(config.device)

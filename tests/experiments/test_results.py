@@ -16,7 +16,7 @@ RUNS = sorted(path.parent for path in RESULTS.glob("*/manifest.json"))
 TABLES = sorted(path for path in RESULTS.iterdir() if path.is_dir() and path not in RUNS)
 PAGES = [
     page
-    for part in (".", "taso_ext", "environment", "worldmodel", "controller", "experiments", "tests")
+    for part in (".", "docs", "taso_ext", "environment", "worldmodel", "controller", "experiments", "tests")
     for page in sorted((ROOT / part).glob("*.md" if part == "." else "**/*.md"))
 ]
 LINK = re.compile(r"\]\(([^)#:\s]+)\)")

@@ -1,10 +1,10 @@
-"""Tests of the packages as a library: the script in the README runs, and importing them loads no TensorFlow."""
+"""Tests of the packages as a library: the script of the page runs, and importing them loads no TensorFlow."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -12,21 +12,20 @@ import pytest
 import controller
 import worldmodel
 
-README = Path(__file__).parent.parent.parent / "README.md"
+PAGE = Path(__file__).parents[2] / "docs/how-to/library.md"
 
 
 def script() -> str:
-    """Returns the code under the README's heading "As a library"."""
-    section = README.read_text(encoding="utf-8").split("\n## As a library\n")[1].split("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("    ") or not line]
-    return textwrap.dedent("\n".join(lines)).strip()
+    """Returns the code of the page."""
+    (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return str(code).strip()
 
 
-def test_the_script_in_the_readme_runs(
+def test_the_script_of_the_page_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(compile(script(), "README.md", "exec"), {})
+    exec(compile(script(), PAGE.name, "exec"), {})
     assert "% cheaper after" in capsys.readouterr().out
     assert worldmodel.WorldModel.load("world_model").num_actions > 0
 

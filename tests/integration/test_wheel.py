@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("taso_ext", "environment", "worldmodel", "controller", "experiments")
-DATA = ("*.py", "*.pyi", "py.typed", "*.rules", "*.toml")
+DATA = ("*.py", "*.pyi", "py.typed", "*.rules", "*.toml", "page/browser/*")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Makes what the committed notebooks read: `python -m tests.notebooks.small_run [NAME …]` (a quarter of an hour for all).
+"""Makes what the committed notebooks read: `python -m tests.notebooks.small_run [NAME …]` (15 minutes for all).
 
 | name | what it is |
 |---|---|

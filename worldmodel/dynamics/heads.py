@@ -108,10 +108,11 @@ class RewardPrediction(NamedTuple):
 
 
 class RewardHead(snt.Module):
-    """Predicts the mean rewards of the single rewrites in the training data plus a learned part.
+    """Predicts the mean reward of the action in the training data plus a learned part.
 
     The learned part is in units of the spread of the rule's rewards, so that an action that always earns the same keeps
-    exactly that. Inside, rewards are savings in percent of the start graph's cost if z holds the present cost;
+    exactly that. An everywhere-action earns what its single rewrites earn, each predicted like a step of its own, and a
+    learned part beside. Inside, rewards are savings in percent of the start graph's cost if z holds the present cost;
     predictions and targets are in the environment's unit.
     """
 
@@ -121,19 +122,34 @@ class RewardHead(snt.Module):
         super().__init__(name=name)
         self.change = tf.Variable(tf.zeros([sizes.num_actions]), name="reward_change")
         self._least_unit = 0.1 * sizes.reward_deviation
-        self._of_log_cost = sizes.cost_in_latent
+        self._of_log_cost, self._everywhere = sizes.cost_in_latent, sizes.everywhere
         self._outputs = snt.Linear(2, w_init=snt.initializers.Zeros())
         self._network: snt.Module | None = None
         if config.reward_head == "separate":
             self._network = snt.nets.MLP([config.reward_hidden] * 2, activate_final=True)
 
     def predict(self, seen: Seen) -> RewardPrediction:
-        features = seen.outcome if self._network is None else self._network(seen.everything)
-        change, idle_logit = tf.unstack(self._outputs(features), axis=-1)
-        inputs = seen.codes.inputs
-        change += tf.gather(self.change, tf.gather(inputs.actions.rows, seen.action))
-        saving = _usual(seen) + tf.gather(inputs.rewards.spread, seen.action) * change
+        saving, idle_logit = self._saving(self.reads(seen.outcome, seen.everything), seen.action, seen.codes)
+        if self._everywhere:
+            saving += _of_matches(seen)
         return RewardPrediction(self._reward(saving * seen.reward_scale), idle_logit)
+
+    def reads(self, outcome: tf.Tensor, everything: tf.Tensor) -> tf.Tensor:
+        """Returns what the head reads of steps, of the two kinds of features in `Seen`."""
+        return outcome if self._network is None else everything
+
+    def of_match(self, features: tf.Tensor, match: tf.Tensor, codes: ActionCodes) -> tf.Tensor:
+        """Returns the savings [m] of single rewrites int32 [m], as many as are not idle, from what the head `reads`."""
+        saving, idle_logit = self._saving(features, match, codes)
+        return saving * tf.sigmoid(-idle_logit)
+
+    def _saving(self, features: tf.Tensor, action: tf.Tensor, codes: ActionCodes) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the savings [n] of actions if they are not idle, and the logits [n] that they are."""
+        features = features if self._network is None else self._network(features)
+        change, idle_logit = tf.unstack(self._outputs(features), axis=-1)
+        change += tf.gather(self.change, tf.gather(codes.inputs.actions.rows, action))
+        mean, spread = (tf.gather(each, action) for each in (codes.inputs.rewards.mean, codes.inputs.rewards.spread))
+        return mean + spread * change, idle_logit
 
     def target(self, seen: Seen, real: RealSteps) -> RewardPrediction:
         """Returns the reward, moved as if its own step were not in the mean that its prediction starts from.
@@ -141,9 +157,10 @@ class RewardHead(snt.Module):
         An action that was taken once would otherwise be predicted half from its own reward, since the rule's mean
         counts as one step. The network learns what the other steps of the action leave unknown.
         """
-        count = tf.gather(seen.codes.inputs.rewards.counts, seen.action)
+        rewards = seen.codes.inputs.rewards
+        mean, count = (tf.gather(each, seen.action) for each in (rewards.mean, rewards.counts))
         saving = 100.0 * -tf.math.expm1(real.reward / -100.0) if self._of_log_cost else real.reward
-        moved = saving + (saving - seen.reward_scale * _usual(seen)) / tf.maximum(count, 1.0)
+        moved = saving + (saving - seen.reward_scale * mean) / tf.maximum(count, 1.0)
         return RewardPrediction(self._reward(moved), tf.cast(tf.abs(real.reward) < LEAST_REWARD, tf.float32))
 
     def _reward(self, saving: tf.Tensor) -> tf.Tensor:
@@ -161,13 +178,12 @@ class RewardHead(snt.Module):
         return {"reward": config.reward_weight, "idle": config.idle_weight}
 
 
-def _usual(seen: Seen) -> tf.Tensor:
-    """Returns what the single rewrites of the steps earn on average [n], and what everywhere-actions earn beside."""
+def _of_matches(seen: Seen) -> tf.Tensor:
+    """Returns what the single rewrites of everywhere-actions earn [n]; 0 for all other steps."""
     assert seen.carried_out is not None, "RewardHead is for features of the step"
-    inputs, earned = seen.codes.inputs, seen.carried_out.earned
-    beside = tf.gather(inputs.rewards.mean, seen.action)
-    kinds, rules = (tf.gather(each, seen.action) for each in (inputs.actions.kinds, inputs.actions.rules))
-    return earned + tf.where(kinds == rules, 0.0, beside)
+    actions = seen.codes.inputs.actions
+    kinds, rules = (tf.gather(each, seen.action) for each in (actions.kinds, actions.rules))
+    return tf.where(kinds == rules, 0.0, seen.carried_out.earned)
 
 
 class RewardNetwork(snt.Module):

@@ -107,6 +107,10 @@ class Member(snt.Module):
     def reward(self) -> RewardHead | RewardNetwork:
         return self.heads["reward"]
 
+    def _outcomes(self, shared: tf.Tensor, local: tf.Tensor) -> tf.Tensor:
+        """Returns `Seen.outcome` from its two parts."""
+        return tf.nn.relu(self._outcome(tf.concat([shared, local], axis=-1)))
+
     def see(
         self,
         h: tf.Tensor,
@@ -123,24 +127,37 @@ class Member(snt.Module):
         inputs = [h, z] if near is None else [h, symlog(z), tf.gather(codes.embedded, action)]
         shared = tf.nn.relu(self._shared(tf.concat(inputs, axis=-1)))
         local = self._local(shared)
-        carried_out = None if near is None else near(local, action, legal, codes, carried)
-        if carried_out is None:
+        carried_out = None
+        if near is None:
             local = tf.nn.relu(local)
         else:
-            local = tf.concat([carried_out.features, tf.math.log1p(carried_out.count)[:, tf.newaxis]], axis=-1)
+
+            def earned(rows: tf.Tensor, matches: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
+                one = _with_count(features, tf.ones_like(features[:, 0]))
+                outcome = self._outcomes(tf.gather(shared, rows), one)
+                everything = tf.concat([tf.gather(tf.concat(inputs, axis=-1), rows), tf.stop_gradient(one)], axis=-1)
+                return self.reward.of_match(self.reward.reads(outcome, everything), matches, codes)
+
+            carried_out = near(local, action, legal, codes, carried, earned)
+            local = _with_count(carried_out.features, carried_out.count)
         return Seen(
             z=z,
             action=action,
             legal=legal,
             shared=shared,
             local=local,
-            outcome=tf.nn.relu(self._outcome(tf.concat([shared, local], axis=-1))),
+            outcome=self._outcomes(shared, local),
             everything=tf.concat(inputs if near is None else [*inputs, tf.stop_gradient(local)], axis=-1),
             reward_scale=reward_scale,
             mask_keys=mask_keys,
             codes=codes,
             carried_out=carried_out,
         )
+
+
+def _with_count(features: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    """Returns features [n, any] with the logarithm of the number [n] of rewrites that they are the mean of."""
+    return tf.concat([features, tf.math.log1p(count)[:, tf.newaxis]], axis=-1)
 
 
 class MdnRnn(snt.Module):

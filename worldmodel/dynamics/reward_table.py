@@ -2,7 +2,7 @@
 
 "Per rule" is per kind of action (`data.actions.kinds_of`). K is the number of kinds, R + 1 if there are no
 everywhere-actions. What an everywhere-action earns is first of all what its single rewrites earn, of which it carries
-out more or fewer; so the reward head starts from these and from what is left (`beside_single_rewrites`).
+out more or fewer; so the reward head predicts these, and beside them what is left (`beside_single_rewrites`).
 """
 
 from __future__ import annotations
@@ -74,14 +74,15 @@ def mean_reward_per_rule(buffer: EpisodeBuffer) -> np.ndarray:
     return np.where(counts > 0, totals / np.maximum(counts, 1), fallback).astype(np.float32)
 
 
-def reward_spread_per_rule(buffer: EpisodeBuffer, *, shrinkage: float = 0.01) -> np.ndarray:
+def reward_spread_per_rule(buffer: EpisodeBuffer, *, shrinkage: float = 0.01, around_zero: bool = False) -> np.ndarray:
     """Returns the standard deviation of the rewards of every kind: float32 [K]; 0 for NO-OP if it was never taken.
 
     Args:
+      around_zero: whether they are root mean squares instead, deviations from 0.
       shrinkage: number of pseudo-observations of the overall variance that are added, for kinds that are rare.
     """
     kinds, rewards = _kinds(buffer), _steps(buffer)[1]
-    deviations = rewards - mean_reward_per_rule(buffer)[kinds]
+    deviations = rewards if around_zero else rewards - mean_reward_per_rule(buffer)[kinds]
     totals, counts = _sums(kinds, deviations**2, buffer.num_kinds)
     prior = np.full(buffer.num_kinds, rewards.var())
     prior[buffer.num_rules] = 0.0
@@ -96,18 +97,19 @@ def reward_deviation(buffer: EpisodeBuffer) -> float:
 def rewards_of_rules(buffer: EpisodeBuffer) -> tuple[np.ndarray, np.ndarray]:
     """Returns the mean rewards of every kind and their standard deviations: float32 [K] each.
 
-    Those of everywhere-actions are of what is left beside their single rewrites.
+    For everywhere-actions they are 0 and the root mean square of what is left beside their single rewrites.
     """
     mean = mean_reward_per_rule(buffer)
-    beside = beside_single_rewrites(buffer, mean)
+    spread = reward_spread_per_rule(beside_single_rewrites(buffer, mean), around_zero=True)
     everywhere = np.arange(buffer.num_kinds) > buffer.num_rules
-    return np.where(everywhere, mean_reward_per_rule(beside), mean), reward_spread_per_rule(beside)
+    return np.where(everywhere, np.float32(0.0), mean), np.where(everywhere, spread, reward_spread_per_rule(buffer))
 
 
 class ActionRewards(NamedTuple):
     """Statistics of the rewards of a table's A actions and NO-OP in the training data.
 
-    If a reward head starts from them, those of everywhere-actions are of what they earn beside their single rewrites.
+    If a reward head starts from them, everywhere-actions have those of what they earn beside their single rewrites: a
+    mean of 0, a root mean square as spread, and an infinite count.
 
     Attributes:
       mean: float32 [A + 1], the mean reward of the action, shrunk towards the mean of its rule.
@@ -138,10 +140,12 @@ class ActionRewards(NamedTuple):
 
     @classmethod
     def of_single_rewrites(cls, buffer: EpisodeBuffer, table: ActionTable) -> ActionRewards:
-        """Computes them from episodes, those of everywhere-actions from what is left beside their single rewrites."""
+        """Computes them from episodes, for a reward head that adds up the single rewrites of everywhere-actions."""
         single = cls.of(buffer, table)
-        beside = cls.of(beside_single_rewrites(buffer, single.mean, table), table)
-        return cls(*(np.where(table.is_everywhere, *both) for both in zip(beside, single, strict=True)))
+        beside = beside_single_rewrites(buffer, single.mean, table)
+        spread = reward_spread_per_rule(beside, around_zero=True)[table.kinds]
+        left = cls(np.zeros_like(single.mean), spread, np.full_like(single.counts, np.inf))
+        return cls(*(np.where(table.is_everywhere, *both) for both in zip(left, single, strict=True)))
 
     @classmethod
     def of_rules(cls, mean: np.ndarray, spread: np.ndarray, table: ActionTable) -> ActionRewards:

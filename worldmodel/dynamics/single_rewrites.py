@@ -7,6 +7,7 @@ rewrite does is learned once, from steps of both kinds, and which matches are ca
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import sonnet as snt
@@ -16,8 +17,8 @@ from worldmodel.dynamics.own_products import product_with_own
 from worldmodel.dynamics.start_graphs import ActionCodes, ActionInputs
 
 MATCHES_OF_STEP = 2
-"""In a compiled dream, matches are dealt with in chunks of this many for each row. Good policies take an everywhere-step
-now and then, so that most batches need one chunk."""
+"""In a compiled dream, matches are dealt with in chunks of this many for each row. Good policies take an
+everywhere-step now and then, so that most batches need one chunk."""
 SURELY = 3.0
 """The logit with which each match is carried out at the start of training."""
 
@@ -28,7 +29,8 @@ class CarriedOut(NamedTuple):
     Attributes:
       features: float32 [n, hidden], mean of what is known of each rewrite: of the step, and of the bits around it.
       count: float32 [n], the number of rewrites.
-      earned: float32 [n], the sum of the rewrites' mean rewards in the training data.
+      earned: float32 [n], the sum of what the matches of everywhere-actions earn, each as a single rewrite; 0 if that
+        was not asked for.
       changes: float32 [n, A + 1], by how much the logits of the legal actions change; the last column means nothing.
       surprise: float32 [n], nats of which matches were really carried out, over the matches of everywhere-actions; 0 if
         that was not told.
@@ -41,6 +43,11 @@ class CarriedOut(NamedTuple):
     surprise: tf.Tensor
 
 
+Earned = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
+"""A function of the steps int32 [m], the single rewrites int32 [m] and the features [m, hidden] of matches that returns
+what each of them earns alone: [m]."""
+
+
 class _Steps(NamedTuple):
     """Inputs of `Neighbourhood` for n steps, see `Neighbourhood.__call__`."""
 
@@ -49,6 +56,7 @@ class _Steps(NamedTuple):
     legal: tf.Tensor
     codes: ActionCodes
     carried: tf.Tensor | tuple[()]
+    earned: Earned | None
 
 
 class Neighbourhood(snt.Module):
@@ -88,6 +96,7 @@ class Neighbourhood(snt.Module):
         legal: tf.Tensor,
         codes: ActionCodes,
         carried: tf.Tensor | tuple[()] = (),
+        earned: Earned | None = None,
     ) -> CarriedOut:
         """Returns what the single rewrites of n steps do.
 
@@ -98,8 +107,9 @@ class Neighbourhood(snt.Module):
           codes: the codes of the start graph's actions.
           carried: bool [n, A + 1], the single rewrites that everywhere-actions really carried out; () if that is to be
             predicted.
+          earned: returns what matches earn; None if nobody asks.
         """
-        steps = _Steps(features, action, legal, codes, carried)
+        steps = _Steps(features, action, legal, codes, carried, earned)
         actions = codes.inputs.actions
         if actions.places.shape[0] == 1:  # no everywhere-actions
             every_row = tf.range(tf.shape(action)[0])
@@ -152,7 +162,10 @@ class Neighbourhood(snt.Module):
 
         carried, surprise = self._carried(rows, matches, rules, features, steps)
         carried *= there
-        sums = tf.stack([carried, carried * tf.gather(inputs.rewards.mean, matches), there * surprise], axis=1)
+        earned = tf.zeros_like(carried)
+        if self._carry and steps.earned is not None:
+            earned = carried * steps.earned(rows, matches, features)
+        sums = tf.stack([carried, earned, there * surprise], axis=1)
         sums = tf.concat([features * carried[:, tf.newaxis], sums], axis=1)
         change = product_with_own(features, rules, self._write) + tf.gather(self._bias, rules)
         # Empty slots point at the last column.
@@ -188,7 +201,7 @@ def _together(done: tuple[tf.Tensor, tf.Tensor], features: tf.Tensor) -> Carried
     sums, changes = done
     summed, (count, earned, surprise) = sums[:, :-SUMS], tf.unstack(sums[:, -SUMS:], axis=1)
     mean = tf.ensure_shape(summed / tf.maximum(count, 1.0)[:, tf.newaxis], features.shape)
-    return CarriedOut(mean, count, tf.stop_gradient(earned), changes, surprise)
+    return CarriedOut(mean, count, earned, changes, surprise)
 
 
 def _is_everywhere(actions: ActionInputs) -> tf.Tensor:

@@ -18,6 +18,7 @@ from environment.verification import Scale, difference, spread_of
 from experiments.baselines.tools import Tool
 from experiments.errors import UserError
 from experiments.executors.units import Record, once
+from experiments.reproduce.search.plays import slug
 from taso_ext.errors import ModelError
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.reading import read_model
@@ -38,13 +39,21 @@ class Comparison:
       required: the names of the tools that must be able to run the graph, beside the reference. If another tool cannot
         run it, that is a result like any other.
       processor: the processor that runs the tools.
+      table: the table that keeps the units.
     """
 
     def __init__(
-        self, name: str, tools: Mapping[str, Tool], reference: str, required: set[str], processor: str
+        self,
+        name: str,
+        tools: Mapping[str, Tool],
+        reference: str,
+        required: set[str],
+        processor: str,
+        *,
+        table: str = TABLE,
     ) -> None:
         self._name, self._tools, self._reference = name, tools, reference
-        self._processor = processor
+        self._processor, self._table = processor, table
         self._required = {*required, reference}
         self._prepared: dict[str, CheckedModel | ModelError] = {}
 
@@ -64,7 +73,7 @@ class Comparison:
         """
         labels = {name: each.label for name, each in self._tools.items()}
         return once(
-            TABLE,
+            self._table,
             f"{self._name}-time",
             {"effort": asdict(effort), "labels": labels, "processor": self._processor, "feeds": TIMED_ON, **settings},
             lambda: self._time(effort),
@@ -82,7 +91,7 @@ class Comparison:
         label = self._tools[name].label
         settings = {"label": label, "processor": self._processor, **settings}
         try:
-            return once(TABLE, f"{self._name}-memory-{name}", settings, lambda: self._remember(name))
+            return once(self._table, f"{self._name}-memory-{slug(name)}", settings, lambda: self._remember(name))
         except MeasuringProcessError as error:
             return {"refused": str(error)}
 

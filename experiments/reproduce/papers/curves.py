@@ -5,7 +5,7 @@
     fig-wmloss       losses of the MDN-RNN (RLFlow, Figure 9)
     fig-dreamreward  return of PPO trained in the dream (RLFlow, Figure 10)
 
-Runs that `controllers` has finished are read; others are done first, which takes up to 15 minutes each.
+Runs that are finished are read; others are done first: up to 15 minutes each, an hour for the papers' agents.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import numpy as np
 from environment.statistics.runs import interquartile_mean
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
-from experiments.reproduce.search.controllers import GRAPHS, PLAYERS
+from experiments.reproduce.papers.players import DREAMED, REAL, add_long, chosen_players, presets_text
+from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.plays import ON_PAPER, units_of
 from experiments.reproduce.table import Experiment, Table, interval_of_seeds
 from experiments.runs.progress import ProgressDisplay
@@ -35,7 +36,7 @@ POINTS = 40
 """Steps at which the seeds are averaged."""
 COLUMNS = {
     "graph": "cleaned in full",
-    "row": "of `rlflow reproduce controllers`",
+    "row": "the controller, and the world that it learns in",
     "curve": "what is shown",
     "step": "steps so far",
     "seeds": "runs",
@@ -75,11 +76,12 @@ class Curves:
     def _add_options(self, parser: argparse.ArgumentParser) -> None:
         add_graphs(parser, ", ".join(GRAPHS))
         add_seeds(parser, self.seeds)
+        add_long(parser)
 
     def reproduce(self, options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         """Reads the runs, and does those that are not finished."""
-        names, seeds = chosen_graphs(options, GRAPHS), chosen_seeds(options, self.seeds)
-        players = {row: PLAYERS[row] for row in self.rows}
+        names, seeds = chosen_graphs(options, GRAPHS, QUICK), chosen_seeds(options, self.seeds)
+        players = chosen_players(self.rows, options)
         records = run_units(units_of(names, players, seeds, options.scale), options, progress)
         rows = list(self.rows_of(records))
         return Table(
@@ -88,7 +90,7 @@ class Curves:
             dict.fromkeys(("mean", "low", "high", "IQM"), ".4g") | {"step": ","},
             rows,
             options.command_line,
-            f"{ON_PAPER[0]}; {len(RuleSet.default())} rules.",
+            f"{ON_PAPER[0]}; {len(RuleSet.default())} rules. {presets_text(options)}",
             self.finding(rows),
             {name: partial(self.draw, name, [row for row in rows if row["graph"] == name]) for name in names},
         )
@@ -101,25 +103,9 @@ class Curves:
                 runs = [record["curves"][self.stage] for record in same if self.stage in record["curves"]]
                 figures = self.figures or {key: key for run in runs[:1] for key in run if key != "step"}
                 for figure, label in figures.items():
-                    yield from self._averaged(graph, name, label, [run for run in runs if figure in run], figure)
-
-    def _averaged(
-        self, graph: str, name: str, label: str, runs: Sequence[Mapping[str, Sequence[float]]], figure: str
-    ) -> Iterator[Record]:
-        if not runs:
-            return
-        last = max(run["step"][-1] for run in runs)
-        if self.logarithmic:
-            steps = np.unique(np.geomspace(1, max(1, last), POINTS).round())
-        else:
-            steps = np.unique(np.linspace(min(run["step"][0] for run in runs), last, POINTS).round())
-        for step in steps:
-            values = [_at(run["step"], run[figure], step) for run in runs]
-            known = np.array([value for value in values if value is not None])
-            if len(known):
-                ends = dict(zip(("mean", "low", "high"), interval_of_seeds(known.tolist()), strict=True))
-                place = {"graph": graph, "row": name, "curve": label, "step": int(step), "seeds": len(known)}
-                yield {**place, **ends, "IQM": interquartile_mean(known[:, np.newaxis])}
+                    place = {"graph": graph, "row": name, "curve": label}
+                    known = [run for run in runs if figure in run]
+                    yield from (place | point for point in averaged(known, figure, logarithmic=self.logarithmic))
 
     def finding(self, rows: Sequence[Record]) -> str:
         """Returns where every curve begins and ends, in a sentence for each graph."""
@@ -141,6 +127,30 @@ class Curves:
             own = [each for each in rows if (each["row"], each["curve"]) == (row, curve)]
             panels.setdefault(curve, {})[row] = Band.of_rows(own, x="step", y="mean")
         plot_bands(path, f"{name}: {self.title}", panels, {}, self.x_label, logarithmic=self.logarithmic)
+
+
+def averaged(
+    runs: Sequence[Mapping[str, Sequence[float]]], figure: str, *, logarithmic: bool = False
+) -> Iterator[Record]:
+    """Yields the mean of the seeds at some steps, with its interval and the interquartile mean.
+
+    Args:
+      runs: for each seed, a stage of `curves` of its record.
+      logarithmic: whether the steps are evenly spread on a logarithmic axis.
+    """
+    if not runs:
+        return
+    last = max(run["step"][-1] for run in runs)
+    if logarithmic:
+        steps = np.unique(np.geomspace(1, max(1, last), POINTS).round())
+    else:
+        steps = np.unique(np.linspace(min(run["step"][0] for run in runs), last, POINTS).round())
+    for step in steps:
+        values = [_at(run["step"], run[figure], step) for run in runs]
+        known = np.array([value for value in values if value is not None])
+        if len(known):
+            ends = dict(zip(("mean", "low", "high"), interval_of_seeds(known.tolist()), strict=True))
+            yield {"step": int(step), "seeds": len(known), **ends, "IQM": interquartile_mean(known[:, np.newaxis])}
 
 
 def _at(steps: Sequence[float], values: Sequence[float], step: float) -> float | None:
@@ -165,7 +175,7 @@ are exact and one run is all. Random restarts have five. The runs are those of `
 """)
 MODEL_FREE = Curves(
     "PPO in the real environment",
-    ("ppo, real",),
+    REAL,
     "controller",
     {"return": "return [%]", "best_return": "best return [%]"},
     "updates",
@@ -176,7 +186,7 @@ rlflow reproduce fig-modelfree
 A return is the sum of an episode's rewards, 100 ln(cost before / cost after). The runs are those of `rlflow reproduce
 controllers`.
 """)
-LOSSES = Curves("losses of the MDN-RNN", ("ppo, dream",), "mdn-rnn", {}, "gradient steps").experiment(
+LOSSES = Curves("losses of the MDN-RNN", DREAMED, "mdn-rnn", {}, "gradient steps").experiment(
     """Losses of the MDN-RNN while it is trained on random play (RLFlow, Figure 9).
 
 rlflow reproduce fig-wmloss
@@ -187,7 +197,7 @@ those of `rlflow reproduce controllers`, before recollection.
 )
 DREAM_REWARD = Curves(
     "PPO in the dream",
-    ("ppo, dream",),
+    DREAMED,
     "controller",
     {"return": "return in the dream [%]", "best_return": "best return in the dream [%]"},
     "updates",

@@ -1,7 +1,7 @@
 """Rules applied on each graph (RLFlow, Figure 11), from the runs of `rlflow reproduce controllers`.
 
 rlflow reproduce fig-heatmap
-rlflow reproduce fig-heatmap bert-base vit-base --row mcts --seeds 0
+rlflow reproduce fig-heatmap bert-base vit-base --row "paper, dream" --seeds 0
 
 Counted are the rewrites that lead to the best graph of a run, a rule that is carried out everywhere as often as it is.
 Runs that `controllers` has finished are read; others are done first, which takes up to 15 minutes each.
@@ -19,7 +19,8 @@ import numpy as np
 from experiments.errors import UserError, nearest_match
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
-from experiments.reproduce.search.controllers import GRAPHS, PLAYERS
+from experiments.reproduce.papers.players import PUBLISHED, add_long, chosen_players, presets_text
+from experiments.reproduce.search.controllers import GRAPHS, PLAYERS, QUICK
 from experiments.reproduce.search.plays import ON_PAPER, units_of
 from experiments.reproduce.table import Table
 from experiments.runs.progress import ProgressDisplay
@@ -40,15 +41,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this figure has."""
     add_graphs(parser, ", ".join(GRAPHS))
     add_seeds(parser, SEEDS)
-    parser.add_argument("--row", metavar="ROW", default=ROW, help=f"row of `controllers` ({ROW})")
+    published = " or ".join(f"'{row}'" for row in PUBLISHED)
+    parser.add_argument("--row", metavar="ROW", default=ROW, help=f"row of `controllers`, or {published} ({ROW})")
+    add_long(parser)
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Reads the runs, and does those that are not finished."""
-    names, seeds = chosen_graphs(options, GRAPHS), chosen_seeds(options, SEEDS)
-    if options.row not in PLAYERS:
-        raise UserError(f"No row is called '{options.row}'. {nearest_match(options.row, list(PLAYERS))}")
-    player = {options.row: PLAYERS[options.row]}
+    names, seeds = chosen_graphs(options, GRAPHS, QUICK), chosen_seeds(options, SEEDS)
+    known = list({**PLAYERS, **PUBLISHED})
+    if options.row not in known:
+        raise UserError(f"No row is called '{options.row}'. {nearest_match(options.row, known)}")
+    player = chosen_players([options.row], options)
     records = run_units(units_of(names, player, seeds, options.scale), options, progress)
     rows = rows_of(records)
     return Table(
@@ -57,7 +61,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         {"applied": ".2f", "runs": ".0f"},
         rows,
         options.command_line,
-        f"{ON_PAPER[0]}; {len(RuleSet.default())} rules.",
+        f"{ON_PAPER[0]}; {len(RuleSet.default())} rules. {presets_text(options)}",
         finding(rows),
         {"rules": partial(draw, rows)} if rows else {},
     )

@@ -4,8 +4,8 @@ rlflow reproduce fig-opttime
 
 The papers' time of RLFlow is that of a trained agent alone. A user who has a new graph waits for the training too, so
 that both are shown: the time of everything from the model to its result, and that of the real episodes at its end.
-Runs that `controllers` has finished are read; others are done first, which takes up to 15 minutes each. Times are of
-the machine that has done a run.
+Runs that are finished are read; others are done first: up to 15 minutes each, an hour for the papers' agent. Times are
+of the machine that has done a run.
 """
 
 from __future__ import annotations
@@ -16,18 +16,21 @@ from collections.abc import Iterator, Sequence
 from experiments.executors.units import Record
 from experiments.pipeline.evaluate import STAGE as EVALUATION
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
+from experiments.reproduce.papers.players import add_long, chosen_players, presets_text
 from experiments.reproduce.papers.printed import OPTIMISATION_SECONDS
-from experiments.reproduce.search.controllers import GRAPHS, PLAYERS
+from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.plays import ON_PAPER, units_of
 from experiments.reproduce.table import UNDEFINED, Table, interval_of_seeds
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import RuleSet
 
 SEEDS = "0,1,2,3,4"
-ROWS = ("taso", "ppo, dream", "mcts")
+ROWS = ("taso", "paper, dream", "ppo, dream", "mcts")
+PRINTED = {"taso": 0, "paper, dream": 1}
+"""The rows that the papers print, with their places in `OPTIMISATION_SECONDS`."""
 COLUMNS = {
     "graph": "cleaned in full",
-    "row": "of `rlflow reproduce controllers`",
+    "row": "the controller, and the world that it learns in",
     "seeds": "runs",
     "gain": "improvement, mean of the seeds [%]",
     "seconds": "from the model to the result, learning included, mean [s]",
@@ -42,12 +45,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this figure has."""
     add_graphs(parser, ", ".join(GRAPHS))
     add_seeds(parser, SEEDS)
+    add_long(parser)
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Reads the runs, and does those that are not finished."""
-    names, seeds = chosen_graphs(options, GRAPHS), chosen_seeds(options, SEEDS)
-    players = {row: PLAYERS[row] for row in ROWS}
+    names, seeds = chosen_graphs(options, GRAPHS, QUICK), chosen_seeds(options, SEEDS)
+    players = chosen_players(ROWS, options)
     rows = list(rows_of(run_units(units_of(names, players, seeds, options.scale), options, progress)))
     return Table(
         "Optimisation time",
@@ -55,7 +59,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         {"gain": ".2f"} | dict.fromkeys(("seconds", "low", "high", "playing"), ".0f"),
         rows,
         options.command_line,
-        f"{ON_PAPER[0]}; {len(RuleSet.default())} rules. Printed figures: Figure 8 of RLFlow.",
+        f"{ON_PAPER[0]}; {len(RuleSet.default())} rules. {presets_text(options)} Printed: Figure 8 of RLFlow.",
         finding(rows),
     )
 
@@ -75,7 +79,7 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
             "gain": sum(record["own"] for record in same) / len(same),
             **dict(zip(("seconds", "low", "high"), total, strict=True)),
             "playing": sum(evaluation) / len(same) if learns else UNDEFINED,
-            "printed": UNDEFINED if printed is None or controller == "mcts" else printed[controller != "taso"],
+            "printed": UNDEFINED if printed is None or controller not in PRINTED else printed[PRINTED[controller]],
         }
 
 

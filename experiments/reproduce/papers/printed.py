@@ -47,6 +47,44 @@ TEMPERATURES: Mapping[float, tuple[float, float]] = {
 """Table III [R], on BERT: score of the world model and real score by temperature [%], means of five runs. [D] has the
 same, but 8.37 in place of 10.20."""
 
+
+class Inference(NamedTuple):
+    """A row of Table II [R] or of Table 4.2 [D].
+
+    Attributes:
+      ms, gib: time and memory of an inference in TensorFlow.
+      faster, less: how much of each the graph of RLFlow's agent in its world model saves [%].
+    """
+
+    ms: float
+    gib: float
+    faster: float
+    less: float
+
+
+INFERENCE: Mapping[str, Mapping[str, Inference]] = {
+    "RLFlow": {
+        "resnet18": Inference(12.55, 1.18, 5.2, 1.1),
+        "resnet50": Inference(26.07, 2.34, -1.6, 0.6),
+        "inception-v3": Inference(20.14, 2.11, 17.1, 2.3),
+        "squeezenet1.1": Inference(4.83, 1.14, 17.6, 1.8),
+        "bert-base": Inference(4.41, 0.26, 32.4, 4.5),
+        "vit-base": Inference(3.81, 0.34, 30.7, 3.2),
+    },
+    "dissertation": {
+        "resnet18": Inference(12.2, 1.18, 3.0, 1.1),
+        "resnet50": Inference(26.7, 2.34, 1.0, 0.6),
+        "inception-v3": Inference(17.6, 2.11, 12.5, 2.3),
+        "squeezenet1.1": Inference(4.6, 1.14, 18.9, 1.8),
+        "bert-base": Inference(4.1, 0.26, 54.1, 4.5),
+    },
+}
+"""Table II [R], and Table 4.2 [D], whose figures differ, by paper and graph."""
+
+REWARDS: Mapping[str, tuple[float, float]] = {"R1": (48.7, 3.2), "R4": (43.2, 2.3)}
+"""Figure 6 [R]: improvement after 500 epochs by reward function, mean and half of its interval [%]. R2, R3 and R5 are
+drawn only."""
+
 OPTIMISATION_SECONDS: Mapping[str, tuple[float, float]] = {
     "squeezenet1.1": (23.1, 8.0),
     "resnet18": (10.0, 4.5),

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
-from experiments.reproduce.search.controllers import PLAYERS
+from experiments.reproduce.search.controllers import PLAYERS, QUICK
 from experiments.reproduce.search.plays import ON_PAPER, Player, units_of
 from experiments.reproduce.table import Table, interval_of_seeds, mean_of
 from experiments.runs.progress import ProgressDisplay
@@ -90,7 +90,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Plays each change and what it changes; finished units are not done again."""
-    names, seeds = chosen_graphs(options, GRAPHS), chosen_seeds(options, SEEDS)
+    names, seeds = chosen_graphs(options, GRAPHS, QUICK), chosen_seeds(options, SEEDS)
     changes = {name: CHANGES[name] for name in named(options.changes, CHANGES, "change")}
     bases = {change.base: PLAYERS[change.base] for change in changes.values()}
     changed = {f"{change.base}, {name}": change.player for name, change in changes.items()}

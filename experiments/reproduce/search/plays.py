@@ -3,8 +3,8 @@
 A controller is credited with its own episodes alone: with those of its evaluation and, if it learns in the real
 environment, with those of its training. Beside it stands random play with as many episodes as in its evaluation, and
 the best episode of the random collection that it has learned from. Prices are those of the roofline of an RTX 2070, so
-that a unit has the same result on every machine, apart from its minutes. A search that only its time ends finds more on
-a faster machine; TASO's, greedy's and what learns are not among these.
+that a unit has the same result on every machine, apart from its minutes; a figure of run times can have them measured.
+A search that only its time ends finds more on a faster machine; TASO's, greedy's and what learns are not among these.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from controller.evaluation import Evaluation
 from controller.records import EpisodeRecord, best_improvement
+from environment.costs.prices.settings import setting_of
+from environment.runtimes import OnnxRuntime
 from experiments.config.effect import effective, in_effect, same_effect
 from experiments.config.run import RunConfig, load_config
 from experiments.executors.local import Unit
@@ -27,6 +30,7 @@ from experiments.request import Request
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.run import Run
 from experiments.studies.setting import fingerprint
+from taso_ext.onnx_io.checked_model import CheckedModel
 from worldmodel.config import FORMAT_VERSION
 
 UNITS = "controllers"
@@ -34,15 +38,16 @@ UNITS = "controllers"
 MOST_STEPS = 50
 TRAINED_ON = "training"
 """The kind of the best real episode of a training in the real environment."""
-SECONDS = {"smoke": 5, "full": 400}
+SECONDS = {"smoke": 1, "full": 400}
 """Time of a search, by scale."""
-ON_PAPER = ("costs=roofline:rtx2070", "device=cpu", "evaluate.climb_seconds=0")
+PRICES = "roofline:rtx2070"
+ON_PAPER = (f"costs={PRICES}", "device=cpu", "evaluate.climb_seconds=0")
 SMALL = (
-    *("environment.max_steps=8", "collect.episodes=40", "evaluate.sampled_episodes=2"),
+    *("environment.max_steps=6", "collect.episodes=40", "evaluate.sampled_episodes=2"),
     *("world_model.encoder.rounds=1", "world_model.encoder.hidden=8", "world_model.encoder.latent=4"),
-    *("world_model.encoder_training.steps=4", "world_model.mdn_rnn.hidden=16", "world_model.mdn_rnn.mixtures=2"),
-    *("world_model.mdn_rnn_training.steps=4", "ppo.updates=2", "ppo.batch=4", "ppo.horizon=6"),
-    *("ppo_real.updates=1", "ppo_real.batch=2", "ppo_real.horizon=4"),
+    *("world_model.encoder_training.steps=2", "world_model.mdn_rnn.hidden=16", "world_model.mdn_rnn.mixtures=2"),
+    *("world_model.mdn_rnn_training.steps=4", "ppo.updates=2", "ppo.batch=4", "ppo.horizon=6", "ppo.epochs=1"),
+    *("ppo_real.updates=2", "ppo_real.batch=2", "ppo_real.horizon=4", "ppo_real.epochs=1"),
     *("mcts.iterations=1", "mcts.games=2", "mcts.warm_up=2", "mcts.simulations=4"),
     *("recollect.episodes=4", "recollect.steps=10"),
     *("cmaes.generations=1", "cmaes.population=4", "cmaes.rollouts=1", "cmaes.features=4", "cmaes.keys=4"),
@@ -50,7 +55,9 @@ SMALL = (
 )
 """Changes that make everything that learns small, for a quick look."""
 SCHEDULES: Mapping[str, tuple[str, ...]] = {"smoke": SMALL, "full": ("recollect.rounds=2",)}
-"""Changes of the preset `demo` by scale."""
+"""Changes of the presets by scale."""
+AS_PUBLISHED = ("paper", "paper-cut")
+"""The presets of the published model, which at full scale nothing is added to."""
 
 
 @dataclass(frozen=True)
@@ -61,16 +68,22 @@ class Player:
       controller: its name.
       settings: as for `--set`.
       drawn: whether it draws at random; what does not is played with the first seed only.
+      preset: the preset that the settings change.
     """
 
     controller: str
     settings: tuple[str, ...] = ()
     drawn: bool = True
+    preset: str = "demo"
 
     @property
     def learns(self) -> bool:
         """Whether it learns, from the settings of the row."""
-        return bool(load_config("demo", {"controller": self.controller}, self.settings).learns_in)
+        return bool(load_config(self.preset, {"controller": self.controller}, self.settings).learns_in)
+
+    def changes(self, scale: str) -> tuple[str, ...]:
+        """Returns the changes of its preset at a scale."""
+        return () if scale == "full" and self.preset in AS_PUBLISHED else SCHEDULES[scale]
 
 
 @dataclass(frozen=True)
@@ -84,6 +97,8 @@ class Play:
       scale: `smoke` or `full`.
       seconds: time of a search.
       seed: the seed.
+      costs: the cost model.
+      device: the device that measured costs are of.
     """
 
     graph: str
@@ -92,20 +107,32 @@ class Play:
     scale: str
     seconds: int
     seed: int
+    costs: str = PRICES
+    device: str = "cpu"
 
     @property
     def config(self) -> RunConfig:
         """The settings of the run."""
         limit = () if self.player.learns else (f"search.seconds={self.seconds}",)
-        changes = (*ON_PAPER, *SCHEDULES[self.scale], *limit, *self.player.settings)
-        return effective(load_config("demo", {"controller": self.player.controller, "seed": self.seed}, changes))
+        priced = (f"costs={self.costs}", f"device={self.device}", "evaluate.climb_seconds=0")
+        changes = (*priced, *self.player.changes(self.scale), *limit, *self.player.settings)
+        values = {"controller": self.player.controller, "seed": self.seed}
+        return effective(load_config(self.player.preset, values, changes))
 
     @property
     def settings(self) -> Record:
-        """Everything that the result depends on; of what plays in dreams, also which kind of world model there is."""
+        """Everything that the result depends on.
+
+        Of what plays in dreams, this is also which kind of world model there is; of measured costs, the setting that
+        they are measured in.
+        """
         config = self.config
-        known = {"config": in_effect(config), "fingerprint": fingerprint(self.graph)}
-        return known | ({"formats": {"world_model": FORMAT_VERSION}} if config.uses_world_model else {})
+        known: Record = {"config": in_effect(config), "fingerprint": fingerprint(self.graph)}
+        if config.uses_world_model:
+            known["formats"] = {"world_model": FORMAT_VERSION}
+        if config.measures_costs:
+            known["setting"] = str(setting_of(OnnxRuntime(self.device)))
+        return known
 
     @property
     def name(self) -> str:
@@ -124,7 +151,27 @@ class Play:
         def work() -> Record:
             return {"settings": self.settings, **play(self.row, self.request, progress)}
 
-        return once(UNITS, self.name, self.settings, work, anywhere=True, agree=same_effect)
+        anywhere = not self.config.measures_costs
+        return once(UNITS, self.name, self.settings, work, anywhere=anywhere, agree=same_effect)
+
+    @property
+    def unit(self) -> Unit:
+        """The unit of work that finishes the run and returns its record."""
+        return Unit(f"{self.graph} {self.row} seed {self.seed}", self.record, keeps=True)
+
+    def models(self, progress: ProgressDisplay) -> tuple[CheckedModel, CheckedModel]:
+        """Returns the start graph and the one that the controller is credited with, as models.
+
+        A run whose files are gone is done again.
+
+        Raises:
+          ModelError: a graph can be written in no opset.
+        """
+        run, loaded = self.begun(progress)
+        own, _ = credited(train_and_evaluate(run, loaded)[0])
+        run.directory.mark_done()
+        export = loaded.model.export_checked
+        return export(loaded.model.graph), export(loaded.env.replay(own.best_actions))
 
     def begun(self, progress: ProgressDisplay) -> tuple[Run, Loaded]:
         """Returns the run, whose stages that are finished on this machine are not done again, and what it is about."""
@@ -149,7 +196,7 @@ def units_of(
     """
     limit = SECONDS[scale] if seconds is None else seconds
     return [
-        Unit(f"{graph} {row} seed {seed}", Play(graph, row, player, scale, limit, seed).record, keeps=True)
+        Play(graph, row, player, scale, limit, seed).unit
         for seed in seeds
         for graph in graphs
         for row, player in players.items()
@@ -165,25 +212,50 @@ def play(row: str, request: Request, progress: ProgressDisplay) -> Record:
     counts, spent = run.directory.counts(), run.directory.stage_seconds()
     run.directory.mark_done()
     plans = training.rounds[-1]["plans"] if training.rounds else {}
-    own, learned_from = evaluation.controller_best, evaluation.collection
-    if learned_from is not None and learned_from.kind == TRAINED_ON:
-        own, learned_from = max(own, learned_from, key=lambda record: record.improvement), None
+    own, learned_from = credited(evaluation)
     return {
         "graph": request.model,
         "controller": row,
         "seed": request.config.seed,
         "world": request.config.learns_in,
         "own": 100 * own.improvement,
+        "sampled": _mean_end(evaluation.sampled),
         "random": _percent(evaluation.random),
         "learned_from": None if learned_from is None else 100 * learned_from.improvement,
         "gap": plans.get("gap"),
         "illegal": None if plans.get("illegal_share") is None else 100 * plans["illegal_share"],
         "recall": None if plans.get("offered") is None else 100 * plans["offered"],
+        "rounds": [round_of(row) for row in training.rounds],
         **counts.to_json(),
         "minutes": sum(spent.values()) / 60,
         "stages": spent,
         "rules": rules_of(own),
         "curves": curves_of(run.metrics.read()),
+    }
+
+
+def credited(evaluation: Evaluation) -> tuple[EpisodeRecord, EpisodeRecord | None]:
+    """Returns the best episode that a controller is credited with, and the best one that it has learned from, if any.
+
+    A controller that learns for real has played the episodes of its training itself.
+    """
+    own, learned_from = evaluation.controller_best, evaluation.collection
+    if learned_from is not None and learned_from.kind == TRAINED_ON:
+        return max(own, learned_from, key=lambda record: record.improvement), None
+    return own, learned_from
+
+
+def round_of(row: Mapping[str, Any]) -> Record:
+    """Returns the figures of a round: real steps that its world model has learned from, and what its plans are worth.
+
+    `dream` and `real` are the mean improvements at the end of the plans, in the dream and of the same rewrites in
+    reality without the illegal ones [%]; None if the sums of rewards are no improvements.
+    """
+    plans = row["plans"]
+    return {
+        "real_steps": row["real_steps"],
+        "dream": plans.get("dreamed_percent"),
+        "real": plans.get("skipping_percent"),
     }
 
 
@@ -211,6 +283,12 @@ def curves_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, list[flo
         names = [name for name, value in kept[-1].items() if name != "stage" and isinstance(value, int | float)]
         curves[stage] = {name: [row[name] for row in kept] for name in names if all(name in row for row in kept)}
     return curves
+
+
+def _mean_end(records: Sequence[EpisodeRecord]) -> float | None:
+    """Returns the mean improvement at the end of episodes [%]; None if there are none."""
+    ends = [100 * (1 - record.costs_ms[-1] / record.costs_ms[0]) for record in records if record.costs_ms[0] > 0]
+    return sum(ends) / len(ends) if ends else None
 
 
 def _percent(records: Sequence[EpisodeRecord]) -> float | None:

@@ -121,7 +121,8 @@ class WorldModelTable:
             for name in names
             for label, different in self.conditions(name, options).items()
         }
-        seeds = {name: seeds_of(name, options.seeds or self.seeds) for name in names}
+        usual = None if options.scale == "smoke" else self.seeds
+        seeds = {name: seeds_of(name, options.seeds or usual, options.scale) for name in names}
         run = partial(_run, settings, seeds, effort, options, progress)
         first = run({each: self.parts(each[0], setting.config) for each, setting in settings.items()})
         later = {

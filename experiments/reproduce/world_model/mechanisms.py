@@ -25,7 +25,7 @@ from experiments.config.run import RunConfig
 from experiments.config.tree import parse_overrides, replaced
 from experiments.executors.local import Unit, finished
 from experiments.executors.units import Record, once
-from experiments.reproduce.options import add_graphs, chosen_graphs, named, run_units
+from experiments.reproduce.options import add_graphs, chosen_graphs, chosen_seeds, named, run_units
 from experiments.reproduce.table import UNDEFINED, Table
 from experiments.runs.progress import ProgressDisplay
 from experiments.studies import study
@@ -44,7 +44,7 @@ from experiments.studies.mechanisms import (
 )
 from experiments.studies.policy import FOR_REAL, IN_THE_DREAM
 from experiments.studies.setting import OF_PLAY, Effort, Setting, agree, figures_fingerprint, sections_of
-from experiments.studies.study import USED, Scale, seeds_of, training_config
+from experiments.studies.study import USED, Scale, training_config
 from worldmodel.accuracy import figure_names as names
 
 TABLE, FULL = "mechanisms", "full"
@@ -178,7 +178,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     mechanisms = named(options.without, MECHANISMS, "mechanism")
     keys = [
         (label, graph, seed)
-        for seed in seeds_of("", options.seeds or SEEDS)
+        for seed in chosen_seeds(options, SEEDS)
         for graph in chosen
         for label in (FULL, *mechanisms)
     ]

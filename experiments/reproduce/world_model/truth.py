@@ -15,15 +15,17 @@ import argparse
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from experiments.config.effect import same_effect
+from experiments.config.run import RunConfig
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path
 from experiments.pipeline.learning import Learning, learner, train
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
-from experiments.reproduce.search.controllers import GRAPHS
+from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Play, Player
 from experiments.reproduce.table import UNDEFINED, Table, mean_of
 from experiments.runs.directory import RunDirectory
@@ -79,7 +81,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Trains and judges each graph by each schedule with each seed; finished units are not done again."""
-    names, schedules = chosen_graphs(options, GRAPHS), named(options.schedules, SCHEDULES, "schedule")
+    names, schedules = chosen_graphs(options, GRAPHS, QUICK), named(options.schedules, SCHEDULES, "schedule")
     seeds = chosen_seeds(options, SEEDS)
     units = [
         Unit(f"{name} {schedule} seed {seed}", partial(judged, name, schedule, options.scale, seed))
@@ -113,7 +115,7 @@ def judged(name: str, schedule: str, scale: str, seed: int, progress: ProgressDi
         learning = Learning(*play.begun(progress))
         directory = unit_path(NAME, unit, settings).with_suffix("")
         others = RunDirectory.open(directory, settings, make_manifest((), name, seed))
-        players = judge(learning, Run(play.config, others, progress), scale)
+        players = judge(learning, Run(play.config, others, progress), play)
         return {"settings": settings, "graph": name, "schedule": schedule, "seed": seed, "players": players}
 
     return once(NAME, unit, settings, work, anywhere=True, agree=same_effect)
@@ -124,7 +126,7 @@ def play_of(name: str, schedule: str, scale: str, seed: int) -> Play:
     return Play(name, *SCHEDULES[schedule], scale, SECONDS[scale], seed)
 
 
-def judge(learning: Learning, others: Run, scale: str) -> dict[str, Record]:
+def judge(learning: Learning, others: Run, play: Play) -> dict[str, Record]:
     """Returns the figures of every player in the dream of the last round.
 
     These are `FIGURES`, and under "checked" the gap of other plans, by which a run's alarm sounds; None if the player
@@ -132,14 +134,16 @@ def judge(learning: Learning, others: Run, scale: str) -> dict[str, Record]:
 
     Args:
       others: the run that keeps the players that are trained only to be judged.
+      play: the play of the run.
     """
-    number = learning.run.config.recollect.rounds
+    number, scale = learning.run.config.recollect.rounds, play.scale
+    configs = {name: replace(play, player=replace(play.player, controller=name)).config for name in (PPO, CMAES, MPC)}
     played = {
-        PPO: _played(learning, others, number, PPO, EPISODES[scale]),
+        PPO: _played(learning, others, number, configs[PPO], EPISODES[scale]),
         BEAM: [beam_plan(learning, number, PLANNING[scale])],
         CROSS_ENTROPY: [cross_entropy_plan(learning, number, PLANNING[scale])],
-        CMAES: _played(learning, others, number, CMAES, EPISODES[scale]),
-        MPC: _played(learning, others, number, MPC, PLANNED_EPISODES[scale]),
+        CMAES: _played(learning, others, number, configs[CMAES], EPISODES[scale]),
+        MPC: _played(learning, others, number, configs[MPC], PLANNED_EPISODES[scale]),
     }
     from worldmodel.accuracy.exploit import compare
 
@@ -152,17 +156,18 @@ def judge(learning: Learning, others: Run, scale: str) -> dict[str, Record]:
     return found
 
 
-def _played(learning: Learning, others: Run, number: int, name: str, episodes: int) -> Sequence[ComparedPlan]:
+def _played(learning: Learning, others: Run, number: int, config: RunConfig, episodes: int) -> Sequence[ComparedPlan]:
     """Returns dreams of a controller, tried in reality. All but that of the rounds are trained in the last dream."""
     from worldmodel.accuracy.exploit import dreamed_then_replayed
     from worldmodel.dream.dream_env import DreamEnv
     from worldmodel.dream.players import player_of
 
     run, env, model = learning.run, learning.loaded.env, learning.model(number).fresh()
+    name = config.controller
     if name == run.config.controller:
         controller = learning.controller(number)
     else:
-        config, seed = dataclasses.replace(run.config, controller=name), run.seed(name)
+        seed = run.seed(name)
         controller, training = learner(config, learning.loaded, seed, model), learning.episodes(number)[0]
 
         def dream() -> DreamEnv:

@@ -153,3 +153,14 @@ def test_a_cost_model_of_a_users_own() -> None:
     _, reward, *_, info = env.step(env.legal_actions()[0])
     assert info["cost_ms"] == info["kernel_launches"] and info["cost_is_fresh"] and info["reward_noise"] > 0
     assert reward == pytest.approx(100 * (start - info["cost_ms"]) / start)
+
+
+def test_whole_graphs_can_be_timed_a_fixed_number_of_times() -> None:
+    costs = cost_models.find("endtoend:cpu:pairs=4,noise=resampled")
+    assert isinstance(costs, EndToEnd) and costs.noise == "resampled"
+    assert (costs.effort.pairs, costs.effort.resolution, costs.effort.seconds) == (4, None, 0.0)
+    for text in ("1", "many", "2.5", "-3"):
+        with pytest.raises(ValueError, match=r"'pairs' must be a whole number of timings, at least 2, got"):
+            cost_models.find(f"endtoend:cpu:pairs={text}")
+    with pytest.raises(ValueError, match="has no parameter 'pairs': it takes noise"):
+        cost_models.find("measured:cpu:pairs=4")

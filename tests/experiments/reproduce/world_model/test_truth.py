@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from experiments.cli import main
+from experiments.config.run import RunConfig
 from experiments.executors.units import Record
+from experiments.reproduce.search.plays import Play
 from experiments.reproduce.world_model import truth
 from tests.commands import failure, read_table
 from worldmodel.accuracy.exploit import ComparedPlan
@@ -36,7 +38,7 @@ def figures(gap: float, checked: float | None, recall: float | None = 0.5) -> Re
 def test_players_have_rows_and_the_alarm_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     judged: list[tuple[str, int, int]] = []
 
-    def judge(learning: Any, others: Any, scale: str) -> dict[str, Record]:
+    def judge(learning: Any, others: Any, play: Play) -> dict[str, Record]:
         config = learning.run.config
         judged.append((learning.loaded.name, config.seed, config.recollect.rounds))
         far = not config.recollect.rounds
@@ -68,11 +70,32 @@ def test_the_alarm_sounds_by_other_plans_than_those_that_are_judged(monkeypatch:
     monkeypatch.setattr(truth, "_played", lambda *_: [plan(5.0), plan(5.0), plan(1.0), plan(2.0)])
     monkeypatch.setattr(truth, "beam_plan", lambda *_: plan(4.0))
     monkeypatch.setattr(truth, "cross_entropy_plan", lambda *_: plan(-4.0))
-    learning: Any = SimpleNamespace(run=SimpleNamespace(config=truth.play_of(GRAPH, "starved", "smoke", 0).config))
-    found = truth.judge(learning, learning.run, "smoke")
+    play = truth.play_of(GRAPH, "starved", "smoke", 0)
+    learning: Any = SimpleNamespace(run=SimpleNamespace(config=play.config))
+    found = truth.judge(learning, learning.run, play)
     assert (found["ppo"]["gap"], found["ppo"]["checked"]) == (1.5, 5.0)
     for name in (truth.BEAM, truth.CROSS_ENTROPY):
         assert (found[name]["gap"], found[name]["checked"]) == (4.0, None)
+
+
+@pytest.mark.parametrize("schedule", truth.SCHEDULES)
+def test_other_players_of_a_quick_look_are_small_too(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    configs: dict[str, RunConfig] = {}
+    plan = ComparedPlan(((0, 0),), (0.0, 9.0), (0.0, 9.0), 9.0, illegal=0)
+
+    def played(learning: Any, others: Any, number: int, config: RunConfig, episodes: int) -> list[ComparedPlan]:
+        configs[config.controller] = config
+        return [plan, plan]
+
+    monkeypatch.setattr(truth, "_played", played)
+    for search in ("beam_plan", "cross_entropy_plan"):
+        monkeypatch.setattr(truth, search, lambda *_: plan)
+    play = truth.play_of(GRAPH, schedule, "smoke", 0)
+    learning: Any = SimpleNamespace(run=SimpleNamespace(config=play.config))
+    truth.judge(learning, learning.run, play)
+    assert configs["ppo"] == play.config
+    assert (configs["cmaes"].cmaes.generations, configs["mpc"].mpc.plans) == (1, 8)
+    assert {config.learns_in for config in configs.values()} == {"dream"}
 
 
 def test_an_unknown_schedule_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,170 @@
+"""One page of all tables in a folder, such as experiments/results or runs/reproduce."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from experiments.errors import UserError
+from experiments.reports.page import charts
+from experiments.reports.page.document import Cell, Markup, document, image, prose, table, tag
+from taso_ext.files import write_text
+
+TABLE, MEANINGS, ABOUT = "table.csv", "table.md", "README.md"
+NEUTRAL = {"ratio": 1.0, "gain": 0.0}
+"""Columns that are drawn with their intervals, the columns `low` and `high`; and their values where nothing changes."""
+MOST_DRAWN = 60
+"""Rows of a table above which a chart of all of them would be too long to read."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """A table that `rlflow reproduce` or a program of tests has written.
+
+    Attributes:
+      folder: where it is, relative to the folder of the page.
+      title, command, finding: the heading, the command and the first paragraph of README.md; empty if it has none.
+      columns: the meaning of each column; empty where table.md says none.
+      rows: texts by column, unrounded.
+      figures: the SVG pictures by the names of their files.
+    """
+
+    folder: str
+    title: str
+    command: str
+    finding: str
+    columns: Mapping[str, str]
+    rows: Sequence[Mapping[str, str]]
+    figures: Mapping[str, bytes]
+
+    @classmethod
+    def read(cls, path: Path, root: Path) -> Kept:
+        """Reads the folder of a table.csv.
+
+        Raises:
+          UserError: it is no table.
+        """
+        folder, name = path.parent, path.parent.relative_to(root).as_posix()
+        try:
+            with path.open(encoding="utf-8", newline="") as file:
+                reader = csv.DictReader(file, strict=True)
+                rows, headings = list(reader), list(reader.fieldnames or ())
+            about, said = (_text(folder / each) for each in (ABOUT, MEANINGS))
+        except (OSError, csv.Error, UnicodeDecodeError) as error:
+            raise UserError(f"{path} is no table that can be read: {error}. Make it again, or move it away.") from error
+        if not headings or any(None in row or None in row.values() for row in rows):
+            raise UserError(
+                f"{path} is no table that can be read: its rows have not as many cells as its first line. Make it "
+                "again, or move it away."
+            )
+        meanings = dict(re.findall(r"^- `([^`]+)`: (.+)$", said, re.MULTILINE))
+        command = re.search(r"^`(.+)`$", about, re.MULTILINE)
+        return cls(
+            folder=name,
+            title=_first(r"^# (.+)$", about) or name,
+            command=command[1] if command else "",
+            finding=_finding(about),
+            columns={heading: meanings.get(heading, "") for heading in headings},
+            rows=rows,
+            figures={each.name: each.read_bytes() for each in sorted(folder.glob("figure*.svg"))},
+        )
+
+
+def write_results_page(folder: Path, path: Path) -> None:
+    """Writes the page of all tables in a folder and below it.
+
+    Raises:
+      UserError: there are none, one cannot be read, or the page would be larger than 5 MB.
+    """
+    found = [Kept.read(each, folder) for each in sorted(folder.rglob(TABLE))]
+    if not found:
+        raise UserError(f"{folder} has no tables: expected folders with a {TABLE}, as `rlflow reproduce` writes them.")
+    specs = {kept.folder: spec for kept in found if (spec := _interval_spec(kept)) is not None}
+    title = f"Tables in {folder.resolve().name}"
+    body = [
+        tag("h1", title),
+        tag("p", f"{len(found)} tables. Columns sort, and headings say what they mean.", class_="soft"),
+        tag("nav", *(tag("a", kept.title, href=f"#{_identifier(number)}") for number, kept in enumerate(found))),
+        *(_section(number, kept, kept.folder in specs) for number, kept in enumerate(found)),
+    ]
+    data, programs = ({"charts": specs}, [charts.programs()]) if specs else ({}, [])
+    advice = "Name a folder with fewer or shorter tables."
+    write_text(path, document(title, body, data, programs, advice=advice))
+
+
+def _section(number: int, kept: Kept, has_chart: bool) -> Markup:
+    """Returns the title, the finding, the chart, the pictures and the table of one folder."""
+    name, headings = _identifier(number), list(kept.columns)
+    rows = [[_cell(row[heading]) for heading in headings] for row in kept.rows]
+    parts = [tag("h2", kept.title, id=name)]
+    parts += [tag("p", tag("code", kept.command or kept.folder), class_="soft")]
+    parts += [tag("p", prose(kept.finding))] if kept.finding else []
+    parts += [tag("figure", tag("div", data_chart=kept.folder))] if has_chart else []
+    parts += [image(file, svg) for file, svg in kept.figures.items()]
+    made = table(headings, rows, name=f"{name}-table", meanings=kept.columns)
+    return Markup("".join([*parts, tag("details", tag("summary", f"{len(rows):,} rows"), made, **_open(len(rows)))]))
+
+
+def _open(rows: int) -> dict[str, str]:
+    return {"open": ""} if rows <= MOST_DRAWN else {}
+
+
+def _interval_spec(kept: Kept) -> charts.Spec | None:
+    """Returns a chart of the figure that has an interval in each row; None if the table has none, or too many."""
+    figure = next((each for each in NEUTRAL if {each, "low", "high"} <= set(kept.columns)), None)
+    if figure is None or len(kept.rows) > MOST_DRAWN:
+        return None
+    rows = list(_intervals(kept, figure))
+    return charts.interval_chart(rows, figure, neutral=NEUTRAL[figure]) if rows else None
+
+
+def _intervals(kept: Kept, figure: str) -> Iterator[dict[str, str | float]]:
+    """Yields the rows that have the figure, named by the texts, and by the seed, that stand before it."""
+    names = list(kept.columns)[: list(kept.columns).index(figure)]
+    for row in kept.rows:
+        value, low, high = (_number(row[each]) for each in (figure, "low", "high"))
+        if value is not None:
+            words = [f"seed {row[each]}" if each == "seed" else row[each] for each in names]
+            label = ", ".join(word for word in words if word and word != "–" and _number(word) is None)
+            ends = {} if low is None or high is None else {"low": low, "high": high}
+            yield {"label": label, "value": value, **ends}
+
+
+def _cell(text: str) -> Cell:
+    """Returns a cell with four digits of a number; it sorts by all of them."""
+    number = _number(text)
+    if number is None or re.fullmatch(r"[+-]?\d+", text):
+        return Cell(text, number)
+    return Cell(f"{number:.4g}", number)
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _finding(about: str) -> str:
+    """Returns the first paragraph of plain text in a README.md."""
+    paragraphs = about.split("\n## ")[0].split("\n\n")
+    plain = (each.strip() for each in paragraphs if each.strip() and each.strip()[0] not in "#`|!-<[")
+    return next(plain, "")
+
+
+def _first(pattern: str, text: str) -> str:
+    found = re.search(pattern, text, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def _identifier(number: int) -> str:
+    return f"table-{number}"

@@ -1,0 +1,206 @@
+"""Time and memory of an inference: other runtimes on a model, and the graphs that controllers make of it.
+
+For each graph and seed, all of them are timed in one interleaved run by one clock, and each loads its model in a
+process of its own for the memory. A unit checks first that all compute the same. `table2` shows both, `fig-runtime` the
+times, and their units are the same. What every unit has twice, such as a search without random draws, is timed with
+every seed again, so that the interval over seeds also holds what the clock makes of equal graphs.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from environment.costs.prices.settings import processor
+from environment.runtimes import OnnxRuntime
+from environment.statistics.intervals import Estimate
+from experiments.baselines.tools import THREADS, Tool, installed, makers
+from experiments.executors.local import Unit
+from experiments.executors.units import Record
+from experiments.reproduce.baselines.comparison import Comparison, estimate
+from experiments.reproduce.baselines.table import EFFORTS
+from experiments.reproduce.options import (
+    add_device,
+    add_graphs,
+    add_seeds,
+    chosen_graphs,
+    chosen_seeds,
+    require_one_process,
+    run_units,
+)
+from experiments.reproduce.papers.players import PLAYERS, add_long, chosen_players
+from experiments.reproduce.search.controllers import GRAPHS, QUICK
+from experiments.reproduce.search.never_slower import OurBest, our_best
+from experiments.reproduce.search.plays import PRICES, SECONDS, Play
+from experiments.runs.progress import ProgressDisplay
+from taso_ext.onnx_io.checked_model import CheckedModel
+
+TABLE = "table2"
+TENSORFLOW, ONNX_RUNTIME = "tf-grappler", "ort-all"
+RUNTIMES = (TENSORFLOW, "openvino", "tensorrt", ONNX_RUNTIME)
+"""The runtimes, on the graph as the zoo builds it; those that the device has."""
+BY_CLOCK = "rlflow optimise"
+"""The row of our program with its defaults, whose runs are those of `never-slower`."""
+SEEDS = "0,1,2,3,4"
+
+
+@dataclass(frozen=True)
+class Inference:
+    """The inferences of one graph with one seed: a unit of work.
+
+    Attributes:
+      graph: its name in the zoo.
+      plays: the runs whose graphs are timed, by row.
+      ours: the result of our program with its defaults.
+      tools: the runtimes by name.
+      reference: the name of the runtime that all are compared with.
+      device: the device.
+      scale: `smoke` or `full`.
+    """
+
+    graph: str
+    plays: Mapping[str, Play]
+    ours: OurBest
+    tools: Mapping[str, Tool]
+    reference: str
+    device: str
+    scale: str
+
+    def record(self, memory: bool, progress: ProgressDisplay) -> Record:
+        """Returns the record of `Comparison.times`, and those of `Comparison.memory` if they are asked for."""
+        runtime = OnnxRuntime(self.device, THREADS)
+        graphs = {
+            row: Tool(runtime.label, runtime, partial(_played, play, progress)) for row, play in self.plays.items()
+        }
+        graphs[BY_CLOCK] = Tool(runtime.label, runtime, lambda _: self.ours.model())
+        settings = {row: play.settings for row, play in self.plays.items()} | {BY_CLOCK: self.ours.settings}
+        tools = {**self.tools, **graphs}
+        comparison = Comparison(self.graph, tools, self.reference, set(graphs), processor(self.device), table=TABLE)
+        times = comparison.times(EFFORTS[self.scale], {"graphs": settings})
+        fit = [name for name in tools if memory and name not in times["refused"]]
+        found = {name: comparison.memory(name, {"graph": settings.get(name)}) for name in fit}
+        return {"times": times, "memory": found}
+
+
+def _played(play: Play, progress: ProgressDisplay, _: CheckedModel) -> CheckedModel:
+    return play.models(progress)[1]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the tables that are made of these units."""
+    add_graphs(parser, ", ".join(GRAPHS))
+    add_seeds(parser, SEEDS)
+    add_device(parser, "; TensorFlow and OpenVINO only there, TensorRT beside cuda")
+    parser.add_argument(
+        "--costs",
+        metavar="NAME",
+        help=f"what controllers minimise (full: measured:DEVICE; smoke: {PRICES}, as `controllers`)",
+    )
+    add_long(parser)
+
+
+class Inferences(NamedTuple):
+    """All inferences of a table.
+
+    Attributes:
+      records: those of `Inference.record`, by graph, one for each seed.
+      labels: name, version and settings of each runtime and graph, by row.
+      reference: the row that all are compared with.
+      costs: what the controllers minimise.
+      notes: sentences on what is missing.
+    """
+
+    records: Mapping[str, Sequence[Record]]
+    labels: Mapping[str, str]
+    reference: str
+    costs: str
+    notes: Sequence[str]
+
+
+def inferences(options: argparse.Namespace, progress: ProgressDisplay, *, memory: bool) -> Inferences:
+    """Plays each controller on each graph and measures; what is finished is not done again.
+
+    Raises:
+      UserError: `--processes` is not 1, or something computes something else than its model.
+    """
+    require_one_process(options)
+    names, seeds = chosen_graphs(options, GRAPHS, QUICK), chosen_seeds(options, SEEDS)
+    costs = options.costs or (PRICES if options.scale == "smoke" else f"measured:{options.device}")
+    plays = _plays(names, seeds, costs, options)
+    units = {play.name: play.unit for found in plays.values() for play in found.values()}
+    measures = any(play.config.measures_costs for found in plays.values() for play in found.values())
+    run_units(list(units.values()), options, progress, measures=measures, times_tensorflow=False)
+    wanted = {name: make for name, make in makers(options.device).items() if name in RUNTIMES}
+    tools, absent = installed(wanted)
+    reference = TENSORFLOW if TENSORFLOW in tools else ONNX_RUNTIME
+    ours = {name: our_best(name, options.scale, options.device, None, progress) for name in names}
+    timed = [
+        Inference(graph, found, ours[graph], tools, reference, options.device, options.scale)
+        for (graph, _), found in plays.items()
+    ]
+    measured = run_units(
+        [
+            Unit(f"{graph} seed {seed}", partial(each.record, memory))
+            for (graph, seed), each in zip(plays, timed, strict=True)
+        ],
+        options,
+        progress,
+        measures=True,
+    )
+    records: dict[str, list[Record]] = {name: [] for name in names}
+    for (graph, _), record in zip(plays, measured, strict=True):
+        records[graph].append(record)
+    runtime = OnnxRuntime(options.device, THREADS).label
+    labels = {name: tools[name].label for name in RUNTIMES if name in tools}
+    labels |= {row: f"the graph of `{row}` in {runtime}" for row in (*PLAYERS, BY_CLOCK)}
+    notes = [f"Left out, {name}: {reason}" for name, reason in absent.items()]
+    return Inferences(records, labels, reference, costs, [*notes, *_refusals(records)])
+
+
+def _plays(
+    names: Sequence[str], seeds: Sequence[int], costs: str, options: argparse.Namespace
+) -> dict[tuple[str, int], dict[str, Play]]:
+    """Returns the runs by graph and seed, and row; what draws nothing at random has the first seed in all of them."""
+    players = chosen_players(list(PLAYERS), options)
+    seconds = SECONDS[options.scale]
+    return {
+        (name, seed): {
+            row: Play(
+                name, row, player, options.scale, seconds, seed if player.drawn else seeds[0], costs, options.device
+            )
+            for row, player in players.items()
+        }
+        for seed in seeds
+        for name in names
+    }
+
+
+def _refusals(records: Mapping[str, Sequence[Record]]) -> Iterator[str]:
+    """Yields a line for each measurement that is missing, which says why; equal lines once."""
+    lines = [
+        f"{graph}, {name}: {reason}"
+        for graph, found in records.items()
+        for record in found
+        for name, reason in [
+            *record["times"]["refused"].items(),
+            *((row, each["refused"]) for row, each in record["memory"].items() if "refused" in each),
+        ]
+    ]
+    yield from dict.fromkeys(lines)
+
+
+def ratios_of(record: Record, reference: str) -> dict[str, Estimate]:
+    """Returns by row the ratio of its time to that of another row, with its interval if this is the unit's reference.
+
+    Args:
+      record: one of `Inferences.records`.
+      reference: the row that is divided by.
+    """
+    ratios = {name: estimate(each) for name, each in record["times"]["ratios"].items()}
+    if reference not in ratios:
+        return {}
+    by = ratios[reference].value
+    return ratios if by == 1.0 else {name: Estimate.without_interval(each.value / by) for name, each in ratios.items()}

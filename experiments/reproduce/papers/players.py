@@ -1,0 +1,64 @@
+"""The rows of the papers' figures: what they print is compared with two presets of the same controllers.
+
+    taso         TASO's search, with the papers' budget
+    paper, real  their model-free agent, with its faults mended and nothing added
+    paper, dream their agent in its world model, likewise
+    ppo, real    our model-free agent
+    ppo, dream   our agent in its world model
+
+The last two and TASO's search are rows of `rlflow reproduce controllers`, and their runs are the same. Learning has the
+presets `paper-cut` and `demo`, which two cores can run; with `--long`, it has `paper` and `best`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from experiments.reproduce.search.controllers import PLAYERS as ALL
+from experiments.reproduce.search.plays import Player
+
+SHORT = {"paper": "paper-cut", "best": "demo"}
+"""The short form of each preset."""
+PUBLISHED: Mapping[str, Player] = {
+    f"paper, {world}": Player("ppo", (f"world={world}", "collect.processes=1"), preset=SHORT["paper"])
+    for world in ("real", "dream")
+}
+"""The papers' agents; units that run side by side collect with one process each."""
+PLAYERS: Mapping[str, Player] = {
+    "taso": ALL["taso"],
+    **PUBLISHED,
+    "ppo, real": ALL["ppo, real"],
+    "ppo, dream": ALL["ppo, dream"],
+}
+"""The rows by name."""
+DREAMED, REAL = ("paper, dream", "ppo, dream"), ("paper, real", "ppo, real")
+"""The rows that learn in a world model, and those that learn without one."""
+
+
+def add_long(parser: argparse.ArgumentParser) -> None:
+    """Adds the option for the full presets."""
+    parser.add_argument(
+        "--long",
+        action="store_true",
+        help="give learning the presets paper and best instead of paper-cut and demo: days on two cores",
+    )
+
+
+def chosen_players(rows: Sequence[str], options: argparse.Namespace) -> dict[str, Player]:
+    """Returns the players of rows of `PLAYERS` or of `controllers`, by name, with the presets that `--long` names."""
+    players = {row: PLAYERS.get(row) or ALL[row] for row in rows}
+    return {row: _longer(player) for row, player in players.items()} if options.long else players
+
+
+def presets_text(options: argparse.Namespace) -> str:
+    """Returns a sentence on the presets of the rows."""
+    published, ours = SHORT if options.long else SHORT.values()
+    return f"Rows `paper` have the preset `{published}`, our rows that learn have `{ours}`."
+
+
+def _longer(player: Player) -> Player:
+    """Returns a player that learns with the preset that its own is the short form of."""
+    longer = {short: preset for preset, short in SHORT.items()}
+    return dataclasses.replace(player, preset=longer[player.preset]) if player.learns else player

@@ -1,0 +1,155 @@
+"""Time and memory of an inference against TensorFlow, for the graphs of each controller (the papers' Table II).
+
+rlflow reproduce table2
+rlflow reproduce table2 bert-base --seeds 0 --costs roofline:rtx2070
+
+The papers compare their graphs in their own runtime with TensorFlow, which mixes what the graph gains with what the
+runtime gains. So each graph is compared with TensorFlow and with ONNX Runtime on the model itself, which runs the
+graphs too. OpenVINO stands beside; runtimes that are not installed are left out. Controllers minimise the prices of
+kernels on the device that is measured on, as in the papers. `rlflow optimise`, our program with its defaults, has the
+clock choose. A run of our agents takes up to 15 minutes, one of the papers' an hour, and each graph has four for every
+seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from environment.statistics.runs import interquartile_mean
+from experiments.executors.units import Record
+from experiments.reproduce.papers import inference
+from experiments.reproduce.papers.inference import ONNX_RUNTIME, Inferences, inferences, ratios_of
+from experiments.reproduce.papers.players import presets_text
+from experiments.reproduce.papers.printed import INFERENCE
+from experiments.reproduce.table import UNDEFINED, Table, interval_of_seeds
+from experiments.runs.progress import ProgressDisplay
+
+GIBIBYTE = 1 << 30
+DREAMED = "paper, dream"
+"""The row that the papers print."""
+COLUMNS = {
+    "graph": "as the zoo builds it",
+    "row": "a runtime on this graph, or the controller whose graph is run",
+    "seeds": "runs",
+    "ms": "one inference, mean of the seeds",
+    "faster": "time that it saves against the reference, mean of the seeds [%]",
+    "low": "95 % interval of this mean, lower end; of the measurement if there is one seed",
+    "high": "upper end",
+    "IQM": "mean of the middle half of the seeds",
+    "graph_gain": "time that the graph alone saves: against ONNX Runtime on the model itself, mean of the seeds [%]",
+    "gib": "peak memory of a process that loads the model and runs it [GiB], mean of the seeds",
+    "less": "memory that it saves against the reference, mean of the seeds [%]",
+    "graph_less": "memory that the graph alone saves, likewise [%]",
+    "printed_ms": "the papers', in TensorFlow: RLFlow / dissertation",
+    "printed_faster": "likewise, of their agent in its world model [%]",
+    "printed_gib": "likewise, in TensorFlow",
+    "printed_less": "likewise, of their agent [%]",
+}
+FORMATS = {
+    "ms": ".4g",
+    "gib": ".3f",
+    **dict.fromkeys(("faster", "low", "high", "IQM", "graph_gain", "less", "graph_less"), ".1f"),
+}
+FIGURES = (*FORMATS,)
+"""The columns that are measured."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that only this table has."""
+    inference.add_options(parser)
+
+
+def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
+    """Plays, and measures time and memory; what is finished is not done again."""
+    found = inferences(options, progress, memory=True)
+    rows = list(rows_of(found))
+    about = [
+        f"The reference is {found.labels[found.reference]}.",
+        f"Controllers minimise {found.costs}. {presets_text(options)}",
+        "Printed: Table II of RLFlow and Table 4.2 of the dissertation, which differ.",
+        *found.notes,
+        *(f"{row}: {label}." for row, label in found.labels.items()),
+    ]
+    return Table(
+        "Time and memory of an inference",
+        COLUMNS,
+        FORMATS,
+        rows,
+        options.command_line,
+        "\n".join(f"- {line}" for line in about),
+        finding(rows, found.reference),
+    )
+
+
+def rows_of(found: Inferences) -> Iterator[Record]:
+    """Yields a row for each runtime and each controller on each graph, those that cannot run it included."""
+    for graph, records in found.records.items():
+        for row in found.labels:
+            yield {"graph": graph, "row": row, **_measured(row, records, found.reference), **printed(graph, row)}
+
+
+def _measured(row: str, records: Sequence[Record], reference: str) -> Record:
+    """Returns the figures of a row; UNDEFINED stands for those that nothing was measured for."""
+    known = [record for record in records if row in record["times"]["ratios"]]
+    if not known:
+        return {"seeds": 0} | dict.fromkeys(FIGURES, UNDEFINED)
+    ratios = [ratios_of(record, reference)[row] for record in known]
+    saved = [100 * (1 - ratio.value) for ratio in ratios]
+    mean, low, high = interval_of_seeds(saved)
+    if len(known) == 1:
+        low, high = 100 * (1 - ratios[0].high), 100 * (1 - ratios[0].low)
+    times = [record["times"]["ms"]["value"] * ratio.value for record, ratio in zip(known, ratios, strict=True)]
+    alone = [] if row in inference.RUNTIMES else [ratios_of(record, ONNX_RUNTIME).get(row) for record in known]
+    return {
+        "seeds": len(known),
+        "ms": float(np.mean(times)),
+        "faster": mean,
+        "low": low,
+        "high": high,
+        "IQM": interquartile_mean(np.array(saved)[:, np.newaxis]),
+        "graph_gain": _mean(100 * (1 - ratio.value) for ratio in alone if ratio is not None),
+        "gib": _mean(own / GIBIBYTE for own, _ in _sizes(known, row, row)),
+        "less": _mean(100 * (1 - own / whole) for own, whole in _sizes(known, row, reference)),
+        "graph_less": _mean(100 * (1 - own / whole) for own, whole in _sizes(known, row, ONNX_RUNTIME) if alone),
+    }
+
+
+def _sizes(records: Sequence[Record], row: str, other: str) -> Iterator[tuple[int, int]]:
+    """Yields the peak memory of two rows in bytes, for the records that have both."""
+    for record in records:
+        found = [record["memory"].get(name, {}) for name in (row, other)]
+        if all("total" in each for each in found):
+            yield found[0]["total"], found[1]["total"]
+
+
+def _mean(values: Iterator[float]) -> float | str:
+    known = list(values)
+    return sum(known) / len(known) if known else UNDEFINED
+
+
+def printed(graph: str, row: str) -> Record:
+    """Returns what the two papers print of a row, one behind the other; UNDEFINED where they do not."""
+    both = [paper[graph] for paper in INFERENCE.values() if graph in paper]
+    shown = dict.fromkeys(("printed_ms", "printed_faster", "printed_gib", "printed_less"), UNDEFINED)
+    if both and row == inference.TENSORFLOW:
+        shown["printed_ms"] = " / ".join(f"{each.ms:g}" for each in both)
+        shown["printed_gib"] = " / ".join(f"{each.gib:g}" for each in both)
+    if both and row == DREAMED:
+        shown["printed_faster"] = " / ".join(f"{each.faster:g}" for each in both)
+        shown["printed_less"] = " / ".join(f"{each.less:g}" for each in both)
+    return shown
+
+
+def finding(rows: Sequence[Record], reference: str) -> str:
+    """Returns the range over graphs of what each row saves against the reference, and of what its graph saves."""
+    said = []
+    for name in dict.fromkeys(row["row"] for row in rows if row["row"] != reference):
+        saved = [float(row["faster"]) for row in rows if row["row"] == name and row["faster"] != UNDEFINED]
+        gains = [float(row["graph_gain"]) for row in rows if row["row"] == name and row["graph_gain"] != UNDEFINED]
+        if saved:
+            alone = f", and against the same runtime {min(gains):.1f} to {max(gains):.1f} %" if gains else ""
+            said.append(f"`{name}` saves {min(saved):.1f} to {max(saved):.1f} % of the time of `{reference}`{alone}.")
+    return " ".join(said)
