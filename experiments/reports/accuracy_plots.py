@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from experiments.reports.plots import BLUE, CYCLE, GREY, INK, ORANGE, finish
 from worldmodel.accuracy import metrics
@@ -58,7 +58,9 @@ def errors_figure(panels: Mapping[tuple[str, str], Mapping[str, np.ndarray]]) ->
         for (label, values), colour in zip(errors.items(), (BLUE, ORANGE, GREY), strict=False):
             axes.plot(np.arange(1, len(values) + 1), values, color=colour, linewidth=1.8, label=label)
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         finish(axes, title, STEPS_AHEAD, unit)
         axes.legend(frameon=False, fontsize=8)

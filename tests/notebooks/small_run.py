@@ -1,26 +1,46 @@
-"""Makes the run that the committed notebooks show: `python -m tests.notebooks.small_run` (3 minutes).
+"""Makes what the committed notebooks read: `python -m tests.notebooks.small_run [NAME …]` (15 minutes for all).
 
-The run is on a tiny BERT with a small world model, and only the files that the notebooks read are kept. Make it anew
-whenever the formats of episodes or world models change.
+| name | what it is |
+|---|---|
+| `small_run` | a run of PPO in the dream of a small world model of a tiny BERT, under the costs of a formula |
+| `noisy_run` | the same under measured costs, which are drawn anew in every episode |
+| `temperature_sweep` | what policies score in the dream and for real, by the temperature of their dream |
+
+Only the files that the notebooks read are kept. Make them anew whenever the formats of episodes, world models or points
+of sweeps change. Nothing is read from, or written to, the user's own database of prices.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from experiments.cli import main as rlflow
+from experiments.sweeps.point import POINTS
+from experiments.sweeps.sweep import FILE
 
-DIRECTORY = Path(__file__).parents[2] / "notebooks" / "small_run"
-KEPT = (
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+KEPT_OF_RUN = (
     "config.json",
     "metrics.jsonl",
     "checkpoints/evaluation.json",
     "checkpoints/episodes",
     "checkpoints/world_model",
 )
+KEPT_OF_SWEEP = (FILE, POINTS)
 MODEL = "bert-base-tiny"
+EXACT: Mapping[str, object] = {"costs": "roofline:rtx2070"}
+NOISY: Mapping[str, object] = {
+    "costs": "measured:cpu:noise=resampled",
+    "measure.predict": "false",
+    "search.rounds": 1,
+    "search.retiming_seconds": 0,
+}
+"""Costs are sums of the times of kernels, each of which is timed once and scatters in every episode anew."""
 SETTINGS = {
     "environment.max_steps": 30,
     "collect.episodes": 120,
@@ -40,27 +60,73 @@ SETTINGS = {
     "ppo.updates": 30,
     "ppo.batch": 32,
     "evaluate.sampled_episodes": 5,
+    "evaluate.climb_seconds": 0,
     "measure.pairs": 2,
     "measure.sessions": 1,
 }
+OF_SWEEP: Mapping[str, object] = {
+    **NOISY,
+    "collect.episodes": 60,
+    "world_model.encoder_training.steps": 150,
+    "world_model.mdn_rnn_training.steps": 300,
+    "ppo.updates": 15,
+}
+AXES = {"dream.temperature": "0,1,2", "seed": "0..2"}
 
 
-def make(directory: Path) -> None:
-    """Replaces the content of `directory` by the kept files of a new run."""
+def settings(changed: Mapping[str, object]) -> list[str]:
+    """Returns the arguments `--set` of a run or a sweep that changes some of the settings above."""
+    values = {"controller": "ppo", **SETTINGS, **changed}
+    return [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
+
+
+def run_with(changed: Mapping[str, object]) -> Callable[[Path], list[str]]:
+    """Returns the command of a run, by the folder that it may write into."""
+    return lambda folder: [
+        *("optimise", MODEL, "-o", str(folder / "out.onnx"), "--run-dir", str(folder / "made"), "--preset", "best"),
+        *settings(changed),
+    ]
+
+
+def sweep(folder: Path) -> list[str]:
+    """Returns the command of the sweep, by the folder that it may write into."""
+    axes = [part for key, values in AXES.items() for part in ("--over", f"{key}={values}")]
+    return ["sweep", MODEL, *axes, "--base", "best", *settings(OF_SWEEP), "-o", str(folder / "made")]
+
+
+MADE: Mapping[str, tuple[Callable[[Path], list[str]], Sequence[str]]] = {
+    "small_run": (run_with(EXACT), KEPT_OF_RUN),
+    "noisy_run": (run_with(NOISY), KEPT_OF_RUN),
+    "temperature_sweep": (sweep, KEPT_OF_SWEEP),
+}
+"""The command that makes each folder, and the files that are kept of what it writes."""
+
+
+def make(name: str) -> None:
+    """Replaces a folder by the kept files of a new run of its command."""
+    command, names = MADE[name]
     with tempfile.TemporaryDirectory() as temporary:
-        run, kept = Path(temporary) / "run", Path(temporary) / "kept"
-        command = ["optimise", MODEL, "-o", f"{temporary}/out.onnx", "--run-dir", str(run), "--controller", "ppo"]
-        command += ["--costs", "roofline:rtx2070"]
-        for key, value in SETTINGS.items():
-            command += ["--set", f"{key}={value}"]
-        if rlflow(command) != 0:
-            raise SystemExit("the run failed; what is there already stays as it is")
-        for name in KEPT:
-            (kept / name).parent.mkdir(parents=True, exist_ok=True)
-            (shutil.copytree if (run / name).is_dir() else shutil.copy)(run / name, kept / name)
-        shutil.rmtree(directory, ignore_errors=True)
-        shutil.copytree(kept, directory)
+        folder, kept = Path(temporary), Path(temporary) / "kept"
+        if rlflow(command(folder)) != 0:
+            raise SystemExit(f"{name} failed; what is there already stays as it is")
+        for each in names:
+            (kept / each).parent.mkdir(parents=True, exist_ok=True)
+            made = folder / "made" / each
+            (shutil.copytree if made.is_dir() else shutil.copy)(made, kept / each)
+        shutil.rmtree(NOTEBOOKS / name, ignore_errors=True)
+        shutil.copytree(kept, NOTEBOOKS / name)
+
+
+def main(names: Sequence[str]) -> None:
+    """Makes the named folders, or all if none is named; they share a new database of prices."""
+    unknown = [name for name in names if name not in MADE]
+    if unknown:
+        raise SystemExit(f"There is no {', '.join(unknown)}; what can be made: {', '.join(MADE)}")
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["XDG_CACHE_HOME"] = cache
+        for name in names or MADE:
+            make(name)
 
 
 if __name__ == "__main__":
-    make(DIRECTORY)
+    main(sys.argv[1:])
