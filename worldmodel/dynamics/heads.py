@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from worldmodel.config import MdnRnnConfig, MdnRnnTrainingConfig
 from worldmodel.dynamics.single_rewrites import CarriedOut
-from worldmodel.dynamics.start_graphs import ActionCodes, ModelSizes
+from worldmodel.dynamics.start_graphs import ActionCodes, ModelSizes, is_everywhere
 
 LEAST_REWARD = 1e-6
 """Percent. A smaller reward is a rounding error of 0."""
@@ -181,9 +181,8 @@ class RewardHead(snt.Module):
 def _of_matches(seen: Seen) -> tf.Tensor:
     """Returns what the single rewrites of everywhere-actions earn [n]; 0 for all other steps."""
     assert seen.carried_out is not None, "RewardHead is for features of the step"
-    actions = seen.codes.inputs.actions
-    kinds, rules = (tf.gather(each, seen.action) for each in (actions.kinds, actions.rules))
-    return tf.where(kinds == rules, 0.0, seen.carried_out.earned)
+    of_many = tf.gather(is_everywhere(seen.codes.inputs.actions), seen.action)
+    return tf.where(of_many, seen.carried_out.earned, 0.0)
 
 
 class RewardNetwork(snt.Module):

@@ -8,7 +8,7 @@ import tensorflow as tf
 from worldmodel.config import PAYS_PERCENT, MdnRnnConfig, MdnRnnTrainingConfig
 from worldmodel.dynamics.heads import RealSteps, Seen
 from worldmodel.dynamics.single_rewrites import Neighbourhood, with_everywhere_bits
-from worldmodel.dynamics.start_graphs import ActionInputs, ModelSizes
+from worldmodel.dynamics.start_graphs import ActionInputs, ModelSizes, is_everywhere
 
 SELDOM = 0.02
 """Share of the states of a batch, some hundreds, below which a rewrite counts as seldom legal."""
@@ -54,9 +54,8 @@ class MaskHead(snt.Module):
         These are the bits of rewrites that pay, which a policy needs, and of those that are seldom legal, which are
         learned last. `carried` are the nats of which matches everywhere-actions carry out.
         """
-        actions = seen.codes.inputs.actions
-        single = tf.cast(tf.equal(actions.kinds, actions.rules)[:-1], tf.float32)
-        nats = single * tf.nn.sigmoid_cross_entropy_with_logits(target, prediction)
+        single = tf.logical_not(is_everywhere(seen.codes.inputs.actions)[:-1])
+        nats = tf.cast(single, tf.float32) * tf.nn.sigmoid_cross_entropy_with_logits(target, prediction)
         often = tf.reduce_mean(target, axis=0)
         matter = (seen.codes.inputs.rewards.mean[:-1] > PAYS_PERCENT) | ((often > 0.0) & (often < SELDOM))
         emphasised = tf.reduce_sum(nats * tf.cast(matter, tf.float32), axis=-1)

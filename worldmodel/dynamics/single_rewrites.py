@@ -14,7 +14,7 @@ import sonnet as snt
 import tensorflow as tf
 
 from worldmodel.dynamics.own_products import product_with_own
-from worldmodel.dynamics.start_graphs import ActionCodes, ActionInputs
+from worldmodel.dynamics.start_graphs import ActionCodes, ActionInputs, is_everywhere
 
 MATCHES_OF_STEP = 2
 """In a compiled dream, matches are dealt with in chunks of this many for each row. Good policies take an
@@ -134,7 +134,7 @@ class Neighbourhood(snt.Module):
             here = standing & (numbers >= begin) & (numbers < begin + chunk)
             found = tf.math.unsorted_segment_sum(tf.range(n * most), tf.where(here, numbers - begin, -1), chunk)
             rows = found // most
-            matches = tf.minimum(tf.gather(first, rows) + found % most, tf.shape(steps.legal)[1] - 1)
+            matches = tf.gather(first, rows) + found % most
             there = tf.cast(begin + tf.range(chunk) < total, tf.float32)
             more_sums, more_changes = self._done(rows, matches, there, steps)
             return begin + chunk, sums + more_sums, changes + more_changes
@@ -183,7 +183,7 @@ class Neighbourhood(snt.Module):
             return one, nothing
         weights, bias = (tf.gather(each, rules) for each in self._carry)
         logits = tf.reduce_sum(features * weights, axis=1) + bias
-        of_many = tf.gather(_is_everywhere(steps.codes.inputs.actions), tf.gather(steps.action, rows))
+        of_many = tf.gather(is_everywhere(steps.codes.inputs.actions), tf.gather(steps.action, rows))
         if isinstance(steps.carried, tuple):
             return tf.where(of_many, tf.cast(logits > 0.0, tf.float32), one), nothing
         places = rows * tf.shape(steps.legal)[1] + matches
@@ -204,11 +204,6 @@ def _together(done: tuple[tf.Tensor, tf.Tensor], features: tf.Tensor) -> Carried
     return CarriedOut(mean, count, earned, changes, surprise)
 
 
-def _is_everywhere(actions: ActionInputs) -> tf.Tensor:
-    """Returns which actions are everywhere-actions: bool [A + 1]."""
-    return tf.not_equal(actions.kinds, actions.rules)
-
-
 def _standing(action: tf.Tensor, legal: tf.Tensor, actions: ActionInputs) -> tf.Tensor:
     """Returns the matches that may be carried out: bool [n, S].
 
@@ -218,7 +213,7 @@ def _standing(action: tf.Tensor, legal: tf.Tensor, actions: ActionInputs) -> tf.
     width = tf.shape(legal)[1]
     places = tf.minimum(tf.gather(actions.first, action)[:, tf.newaxis] + actions.places, width - 1)
     legal_there = tf.gather(legal, places, batch_dims=1) > 0.5
-    is_one = tf.logical_not(tf.gather(_is_everywhere(actions), action))[:, tf.newaxis]
+    is_one = tf.logical_not(tf.gather(is_everywhere(actions), action))[:, tf.newaxis]
     return (actions.places < tf.gather(actions.spans, action)[:, tf.newaxis]) & (legal_there | is_one)
 
 
@@ -229,7 +224,7 @@ def with_everywhere_bits(bits: tf.Tensor, actions: ActionInputs) -> tf.Tensor:
     """
     if actions.places.shape[0] == 1:
         return bits
-    everywhere, groups = _is_everywhere(actions)[:-1], actions.groups[:-1]
+    everywhere, groups = is_everywhere(actions)[:-1], actions.groups[:-1]
     sites = tf.cast(tf.transpose(bits & ~everywhere), tf.int32)  # sums along rows are much faster
     of_rule = tf.math.unsorted_segment_sum(sites, groups, tf.shape(actions.group_numbers)[0])
     return tf.where(everywhere, tf.gather(tf.transpose(of_rule >= 2), groups, axis=1), bits)

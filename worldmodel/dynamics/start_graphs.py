@@ -79,6 +79,11 @@ class ActionInputs(NamedTuple):
     group_numbers: Any
 
 
+def is_everywhere(actions: ActionInputs) -> tf.Tensor:
+    """Returns which actions are everywhere-actions, whose kinds are not those of their rules: bool [A + 1]."""
+    return tf.not_equal(actions.kinds, actions.rules)
+
+
 class Neighbours(NamedTuple):
     """The bits near every action, see `neighbourhood`.
 

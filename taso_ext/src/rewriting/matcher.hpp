@@ -43,8 +43,8 @@ class Matcher {
 
   // Append all legal rewrites with this anchor, in an order that depends only on what the rules can see. Of matches that
   // do the same, it is the first: of those that swap the operands of a sum which both sides read alike, and of those that
-  // share one or another of several operators that compute the same. find_near()
-  // takes the rules that are not far and whose radius is at least `distance`; find_far() takes the rules that are far.
+  // share one or another of several operators that compute the same. find_near() takes the rules that are not far and
+  // whose radius is at least `distance`; find_far() takes the rules that are far.
   void find_near(const Graph& graph, NodeId anchor, std::int32_t distance, MatchList& out);
   void find_far(const Graph& graph, NodeId anchor, MatchList& out);
 
