@@ -1,7 +1,7 @@
 """Rules applied on each graph (RLFlow, Figure 11), from the runs of `rlflow reproduce controllers`.
 
 rlflow reproduce fig-heatmap
-rlflow reproduce fig-heatmap bert-base vit-base --row "paper, dream" --seeds 0
+rlflow reproduce fig-heatmap bert-base vit-base --row "paper dream" --seeds 0
 
 Counted are the rewrites that lead to the best graph of a run, a rule that is carried out everywhere as often as it is.
 Runs that `controllers` has finished are read; others are done first, which takes up to 15 minutes each.
@@ -27,7 +27,7 @@ from experiments.runs.progress import ProgressDisplay
 from taso_ext import RuleSet
 
 SEEDS = "0,1,2,3,4"
-ROW = "ppo, dream"
+ROW = "ppo dream"
 COLUMNS = {
     "rule": "of the shipped ones",
     "graph": "cleaned in full",

@@ -25,8 +25,8 @@ from experiments.runs.progress import ProgressDisplay
 from taso_ext import RuleSet
 
 SEEDS = "0,1,2,3,4"
-ROWS = ("taso", "paper, dream", "ppo, dream", "mcts")
-PRINTED = {"taso": 0, "paper, dream": 1}
+ROWS = ("taso", "paper dream", "ppo dream", "mcts")
+PRINTED = {"taso": 0, "paper dream": 1}
 """The rows that the papers print, with their places in `OPTIMISATION_SECONDS`."""
 COLUMNS = {
     "graph": "cleaned in full",
@@ -86,6 +86,6 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
 def finding(rows: Sequence[Record]) -> str:
     """Returns on how many graphs learning and playing together take longer than TASO's search, in a sentence."""
     searched = {row["graph"]: row["seconds"] for row in rows if row["row"] == "taso"}
-    dreamed = [row for row in rows if row["row"] == "ppo, dream" and row["graph"] in searched]
+    dreamed = [row for row in rows if row["row"] == "ppo dream" and row["graph"] in searched]
     slower = sum(row["seconds"] > searched[row["graph"]] for row in dreamed)
     return f"With its learning, PPO in the dream takes longer than TASO's search on {slower} of {len(dreamed)} graphs."

@@ -1,10 +1,10 @@
 """The rows of the papers' figures: what they print is compared with two presets of the same controllers.
 
     taso         TASO's search, with the papers' budget
-    paper, real  their model-free agent, with its faults mended and nothing added
-    paper, dream their agent in its world model, likewise
-    ppo, real    our model-free agent
-    ppo, dream   our agent in its world model
+    paper real   their model-free agent, with its faults mended and nothing added
+    paper dream  their agent in its world model, likewise
+    ppo real     our model-free agent
+    ppo dream    our agent in its world model
 
 The last two and TASO's search are rows of `rlflow reproduce controllers`, and their runs are the same. Learning has the
 presets `paper-cut` and `demo`, which two cores can run; with `--long`, it has `paper` and `best`.
@@ -22,18 +22,18 @@ from experiments.reproduce.search.plays import Player
 SHORT = {"paper": "paper-cut", "best": "demo"}
 """The short form of each preset."""
 PUBLISHED: Mapping[str, Player] = {
-    f"paper, {world}": Player("ppo", (f"world={world}", "collect.processes=1"), preset=SHORT["paper"])
+    f"paper {world}": Player("ppo", (f"world={world}", "collect.processes=1"), preset=SHORT["paper"])
     for world in ("real", "dream")
 }
 """The papers' agents; units that run side by side collect with one process each."""
 PLAYERS: Mapping[str, Player] = {
     "taso": ALL["taso"],
     **PUBLISHED,
-    "ppo, real": ALL["ppo, real"],
-    "ppo, dream": ALL["ppo, dream"],
+    "ppo real": ALL["ppo real"],
+    "ppo dream": ALL["ppo dream"],
 }
 """The rows by name."""
-DREAMED, REAL = ("paper, dream", "ppo, dream"), ("paper, real", "ppo, real")
+DREAMED, REAL = ("paper dream", "ppo dream"), ("paper real", "ppo real")
 """The rows that learn in a world model, and those that learn without one."""
 
 

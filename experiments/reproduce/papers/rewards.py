@@ -1,7 +1,7 @@
 """The reward functions of the papers, and a sweep of the weights of time and memory (RLFlow, Figure 6).
 
 rlflow reproduce fig-rewards
-rlflow reproduce fig-rewards bert-base --rows "paper, dream" --seeds 0,1
+rlflow reproduce fig-rewards bert-base --rows "paper dream" --seeds 0,1
 
 With RT and M, run time and memory traffic in percent of the start graph's, a step earns
 
@@ -84,7 +84,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this figure has."""
     add_graphs(parser, ", ".join(GRAPHS))
     add_seeds(parser, SEEDS)
-    parser.add_argument("--rows", metavar="A;B;…", help=f"agents (all: {'; '.join(DREAMED)})")
+    parser.add_argument("--rows", metavar="A,B,…", help=f"agents (all: {', '.join(DREAMED)})")
     parser.add_argument("--rewards", metavar="A;B;…", help=f"rewards (all: {'; '.join(_all())})")
     add_long(parser)
 
@@ -92,7 +92,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Trains each agent with each reward; finished units are not done again."""
     names, seeds = chosen_graphs(options, GRAPHS, QUICK), chosen_seeds(options, SEEDS)
-    rows = chosen_players(list(named(options.rows, dict.fromkeys(DREAMED), "agent", separator=";")), options)
+    rows = chosen_players(list(named(options.rows, dict.fromkeys(DREAMED), "agent")), options)
     wanted = named(options.rewards, dict.fromkeys(_all()), "reward", separator=";")
     if options.scale == "smoke" and options.rewards is None:  # a quick look
         wanted = dict.fromkeys(FEW)

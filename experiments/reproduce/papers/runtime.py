@@ -101,4 +101,4 @@ def draw(graph: str, rows: Sequence[Record], path: Path) -> None:
     from experiments.reports.bars import plot_bars
 
     bars = {str(row["row"]): (float(row["ms"]), float(row["low"]), float(row["high"])) for row in rows}
-    plot_bars(path, f"{graph}: one inference", bars, "ms", ours={inference.BY_CLOCK, "ppo, real", "ppo, dream"})
+    plot_bars(path, f"{graph}: one inference", bars, "ms", ours={inference.BY_CLOCK, "ppo real", "ppo dream"})

@@ -28,7 +28,7 @@ from experiments.reproduce.table import UNDEFINED, Table, interval_of_seeds
 from experiments.runs.progress import ProgressDisplay
 
 GIBIBYTE = 1 << 30
-DREAMED = "paper, dream"
+DREAMED = "paper dream"
 """The row that the papers print."""
 COLUMNS = {
     "graph": "as the zoo builds it",

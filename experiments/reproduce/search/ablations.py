@@ -43,7 +43,7 @@ class Change(NamedTuple):
         return Player(base.controller, (*base.settings, *self.settings))
 
 
-DREAM, REAL, SEARCH = "ppo, dream", "ppo, real", "mcts"
+DREAM, REAL, SEARCH = "ppo dream", "ppo real", "mcts"
 CHANGES: Mapping[str, Change] = {
     "four networks": Change(DREAM, ("policy.head=four-networks",)),
     "pointer": Change(REAL, ("policy.head=pointer",)),

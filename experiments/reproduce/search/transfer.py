@@ -1,7 +1,7 @@
 """What controllers make of graphs and costs that they were not trained for, without learning anything more.
 
 rlflow reproduce transfer
-rlflow reproduce transfer resnet18 --controllers "mcts, pointer; ppo, dream" --seeds 0
+rlflow reproduce transfer resnet18 --controllers "mcts pointer,ppo dream" --seeds 0
 
 A controller is trained on one graph, as in `rlflow reproduce controllers`, and plays on others by `rlflow optimise
 --from`: networks of other depths and input shapes, and the same network priced for another device. Beside it stand
@@ -47,9 +47,9 @@ ELSEWHERE: Mapping[str, Sequence[tuple[str, str]]] = {
 GRAPHS = {"smoke": ("squeezenet1.1-tiny",), "full": ("bert-base", "resnet18")}
 """The graphs that are trained on by default, by scale."""
 LEARNERS: Mapping[str, Player] = {
-    "ppo, dream": PLAYERS["ppo, dream"],
-    "ppo, pointer": Player("ppo", ("world=real", "policy.head=pointer")),
-    "mcts, pointer": Player("mcts", ("policy.head=pointer",)),
+    "ppo dream": PLAYERS["ppo dream"],
+    "ppo pointer": Player("ppo", ("world=real", "policy.head=pointer")),
+    "mcts pointer": Player("mcts", ("policy.head=pointer",)),
 }
 """The rows that are trained, by name."""
 SEARCHES: Mapping[str, Player] = {row: PLAYERS[row] for row in ("greedy", "taso", "restarts")}
@@ -81,7 +81,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     known = f"graphs to train on ({', '.join(GRAPHS['full'])}; known: {', '.join(ELSEWHERE)})"
     parser.add_argument("graphs", nargs="*", metavar="GRAPH", help=known)
     add_seeds(parser, SEEDS)
-    parser.add_argument("--controllers", metavar="A;B;…", help=f"rows that learn (all: {'; '.join(LEARNERS)})")
+    parser.add_argument("--controllers", metavar="A,B,…", help=f"rows that learn (all: {', '.join(LEARNERS)})")
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
@@ -106,8 +106,8 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
 
 
 def chosen_learners(given: str | None) -> Mapping[str, Player]:
-    """Returns the rows that are named, or all; the names are separated by semicolons, because they hold commas."""
-    return named(given, LEARNERS, "row", separator=";")
+    """Returns the rows that are named, or all."""
+    return named(given, LEARNERS, "row")
 
 
 @dataclasses.dataclass(frozen=True)

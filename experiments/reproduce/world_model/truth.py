@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # TensorFlow is imported when something is played
     from worldmodel.accuracy.exploit import ComparedPlan
 
 NAME = "truth"
-ROW = "ppo, dream"
+ROW = "ppo dream"
 SCHEDULES: Mapping[str, tuple[str, Player]] = {
     "usual": (ROW, Player("ppo", ("world=dream", "recollect.rounds=2"))),
     "starved": (f"{ROW}, starved", Player("ppo", ("world=dream", "collect.episodes=12", "recollect.rounds=0"))),

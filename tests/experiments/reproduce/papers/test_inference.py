@@ -82,10 +82,10 @@ def test_a_ratio_to_another_row_has_no_interval() -> None:
 def test_both_papers_stand_beside_the_rows_that_they_print() -> None:
     assert all(zoo.contains(name) for paper in INFERENCE.values() for name in paper)
     assert table2.DREAMED in PLAYERS
-    assert table2.printed("bert-base", "paper, dream")["printed_faster"] == "32.4 / 54.1"
-    assert table2.printed("vit-base", "paper, dream")["printed_faster"] == "30.7", "the dissertation has no ViT"
+    assert table2.printed("bert-base", "paper dream")["printed_faster"] == "32.4 / 54.1"
+    assert table2.printed("vit-base", "paper dream")["printed_faster"] == "30.7", "the dissertation has no ViT"
     assert table2.printed("bert-base", TENSORFLOW)["printed_ms"] == "4.41 / 4.1"
-    assert set(table2.printed("bert-base", "ppo, dream").values()) == {"–"}
+    assert set(table2.printed("bert-base", "ppo dream").values()) == {"–"}
     assert set(table2.printed(TINY, TENSORFLOW).values()) == {"–"}
 
 
@@ -93,7 +93,7 @@ def test_what_draws_nothing_at_random_has_the_first_seed_in_all_units() -> None:
     options = SimpleNamespace(long=False, scale="smoke", device="cpu")
     plays = inference._plays([TINY], [3, 4], "roofline:rtx2070", options)  # type: ignore[arg-type]  # has what it reads
     assert set(plays) == {(TINY, 3), (TINY, 4)}
-    assert [plays[TINY, 4][row].seed for row in ("taso", "ppo, dream")] == [3, 4]
+    assert [plays[TINY, 4][row].seed for row in ("taso", "ppo dream")] == [3, 4]
 
 
 def test_missing_runtimes_are_left_out_and_both_tables_share_their_units(

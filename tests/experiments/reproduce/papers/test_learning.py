@@ -33,15 +33,15 @@ def record(controller: str, seed: int, world: str, **more: Any) -> dict[str, Any
 def test_rows_of_the_papers_are_their_presets_and_ours_are_those_of_controllers() -> None:
     for row in (*REAL, *DREAMED):
         config = play(row, PLAYERS[row]).config
-        assert config.learns_in == row.split(", ")[1] and config.environment.everywhere == (row in OURS)
-    published = play("paper, dream", PLAYERS["paper, dream"]).config
+        assert config.learns_in == row.split()[1] and config.environment.everywhere == (row in OURS)
+    published = play("paper dream", PLAYERS["paper dream"]).config
     assert published.policy.head == "four-networks" and not published.environment.everywhere
     assert published.recollect.rounds == 0 and published.collect.episodes == 2000
-    for row in ("taso", "ppo, real", "ppo, dream"):
+    for row in ("taso", "ppo real", "ppo dream"):
         assert PLAYERS[row] is OURS[row], "so that its units are the same"
     longer = chosen_players(PLAYERS, argparse.Namespace(long=True))
-    assert [longer[row].preset for row in ("taso", "paper, dream", "ppo, dream")] == ["demo", "paper", "best"]
-    assert play("paper, dream", longer["paper, dream"]).config.collect.episodes == 20_000
+    assert [longer[row].preset for row in ("taso", "paper dream", "ppo dream")] == ["demo", "paper", "best"]
+    assert play("paper dream", longer["paper dream"]).config.collect.episodes == 20_000
 
 
 @pytest.mark.parametrize("row", DREAMED)
@@ -70,24 +70,24 @@ def test_rows_of_rewards_are_means_beside_what_is_printed(tmp_path: Path) -> Non
     r1, r5 = rewards.FUNCTIONS["R1"], rewards.FUNCTIONS["R5"]
     curve = {"step": [1, 2], "return": [1.0, 3.0]}
     records = [
-        record(rewards.paid_name("ppo, dream", reward), seed, "dream", own=own + seed, curves={"controller": curve})
+        record(rewards.paid_name("ppo dream", reward), seed, "dream", own=own + seed, curves={"controller": curve})
         for reward, own in ((r1, 10.0), (r5, 30.0))
         for seed in (0, 1)
     ]
-    rows = list(rewards.rows_of(records, ["ppo, dream"], [r1, r5]))
+    rows = list(rewards.rows_of(records, ["ppo dream"], [r1, r5]))
     first, last = rows
     assert (first["gain"], first["name"], first["printed"]) == (10.5, "R1", "48.7 ± 3.2")
     assert (last["gain"], last["alpha"], last["printed"], last["first"], last["last"]) == (30.5, 1.0, "–", 1.0, 3.0)
     assert first["end"] == "–", "older units do not know it"
     assert "incremental gains most (30.5 %)" in rewards.finding(rows) and "are apart" in rewards.finding(rows)
     rewards.draw_weights("g", rows, tmp_path / "weights.png")
-    rewards.draw_training("g", records, ["ppo, dream"], tmp_path / "training.png")
+    rewards.draw_training("g", records, ["ppo dream"], tmp_path / "training.png")
     assert all((tmp_path / name).stat().st_size > 5000 for name in ("weights.png", "training.png"))
 
 
 def test_without_a_world_model_steps_and_seconds_grow_with_the_updates() -> None:
     curve = {"step": [1, 3], "length": [5.0, 10.0], "return": [0.0, 100.0]}
-    run = record("ppo, real", 0, "real", curves={"controller": curve}, stages={"controller": 9.0, "evaluate": 50.0})
+    run = record("ppo real", 0, "real", curves={"controller": curve}, stages={"controller": 9.0, "evaluate": 50.0})
     first, last = convergence.points_of(run)
     assert (first.real_steps, first.seconds, first.score) == (20.0, 3.0, 0.0)
     assert (last.real_steps, last.seconds) == (20.0 + 2 * 40.0, 9.0)
@@ -100,7 +100,7 @@ def test_with_a_world_model_reality_is_known_at_the_end_of_each_round() -> None:
     curve = {"step": [5, 10], "return": [0.0, 0.0]}
     rounds = [{"real_steps": 100, "dream": 9.0, "real": 1.0}, {"real_steps": 150, "dream": 9.0, "real": 2.0}]
     run = record(
-        "ppo, dream", 0, "dream", curves={"controller": curve, "controller-1": curve}, stages=stages, rounds=rounds
+        "ppo dream", 0, "dream", curves={"controller": curve, "controller-1": curve}, stages=stages, rounds=rounds
     )
     points = list(convergence.points_of(run))
     real = [point for point in points if point.curve == convergence.FOR_REAL]
@@ -113,16 +113,16 @@ def test_with_a_world_model_reality_is_known_at_the_end_of_each_round() -> None:
 
 
 def test_a_unit_without_rounds_is_one_clear_error() -> None:
-    older = record("ppo, dream", 3, "dream")
+    older = record("ppo dream", 3, "dream")
     del older["rounds"]
-    with pytest.raises(UserError, match=r"ppo, dream on g with seed 3 keeps no figures of its rounds.*Remove its file"):
+    with pytest.raises(UserError, match=r"ppo dream on g with seed 3 keeps no figures of its rounds.*Remove its file"):
         list(convergence.points_of(older))
 
 
 def test_convergence_is_averaged_by_update_and_drawn(tmp_path: Path) -> None:
     curve = {"step": [1, 2], "length": [5.0, 5.0], "return": [0.0, 10.0]}
     runs = [
-        record("ppo, real", seed, "real", curves={"controller": curve}, stages={"controller": 2.0 + seed})
+        record("ppo real", seed, "real", curves={"controller": curve}, stages={"controller": 2.0 + seed})
         for seed in (0, 1)
     ]
     rows = list(convergence.rows_of(runs))
@@ -130,7 +130,7 @@ def test_convergence_is_averaged_by_update_and_drawn(tmp_path: Path) -> None:
         (1, 2, 20.0, 1.25),
         (2, 2, 40.0, 2.5),
     ]
-    assert "ppo, real 9.5 % after 40 real steps" in convergence.finding(rows)
+    assert "ppo real 9.5 % after 40 real steps" in convergence.finding(rows)
     convergence.draw("g", "steps", rows, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 5000
 

@@ -50,19 +50,19 @@ def test_printed_figures_stand_beside_cleaned_graphs_of_the_zoo_alone() -> None:
 
 
 def test_curves_are_means_at_the_last_known_step() -> None:
-    figure = curves.Curves("t", ("ppo, dream",), "controller", {"return": "return"}, "updates")
+    figure = curves.Curves("t", ("ppo dream",), "controller", {"return": "return"}, "updates")
     some = {"step": [1, 11], "return": [0.0, 10.0]}, {"step": [1, 6, 11], "return": [2.0, 4.0, 20.0]}
-    records = [run("ppo, dream", seed, curves={"controller": each}) for seed, each in enumerate(some)]
-    rows = {row["step"]: row for row in figure.rows_of([*records, run("ppo, dream", 2)])}
+    records = [run("ppo dream", seed, curves={"controller": each}) for seed, each in enumerate(some)]
+    rows = {row["step"]: row for row in figure.rows_of([*records, run("ppo dream", 2)])}
     assert min(rows) == 1 and max(rows) == 11 and rows[1]["mean"] == 1.0 and rows[7]["mean"] == 2.0
     assert rows[11]["mean"] == rows[11]["IQM"] == 15.0 and rows[11]["low"] < 15.0 and rows[11]["seeds"] == 2
-    assert figure.finding(list(rows.values())) == "g: ppo, dream, return: 1 to 15."
+    assert figure.finding(list(rows.values())) == "g: ppo dream, return: 1 to 15."
 
 
 def test_all_figures_of_a_stage_are_shown_if_none_is_named(tmp_path: Path) -> None:
-    figure = curves.Curves("t", ("ppo, dream",), "mdn-rnn", {}, "steps")
+    figure = curves.Curves("t", ("ppo dream",), "mdn-rnn", {}, "steps")
     stage = {"step": [1, 2], "latent": [3.0, 1.0], "mask": [2.0, 1.5]}
-    rows = list(figure.rows_of([run("ppo, dream", 0, curves={"mdn-rnn": stage})]))
+    rows = list(figure.rows_of([run("ppo dream", 0, curves={"mdn-rnn": stage})]))
     assert {row["curve"] for row in rows} == {"latent", "mask"}
     figure.draw("g", rows, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 5000
@@ -87,7 +87,7 @@ def test_rules_are_counted_by_graph_the_most_used_first(tmp_path: Path) -> None:
 
 
 def test_time_is_that_of_everything_and_of_the_episodes_at_the_end() -> None:
-    records = [run("taso", 0, world="", minutes=0.5), run("ppo, dream", 0), run("ppo, dream", 1, minutes=4.0)]
+    records = [run("taso", 0, world="", minutes=0.5), run("ppo dream", 0), run("ppo dream", 1, minutes=4.0)]
     search, learned = opttime.rows_of(records)
     assert (search["seconds"], search["playing"]) == (30.0, "–")
     assert (learned["seconds"], learned["playing"]) == (180.0, 20.0)

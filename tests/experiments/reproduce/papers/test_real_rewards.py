@@ -23,13 +23,13 @@ TINY = "bert-base-tiny"
 def record(runs: int | None, seed: int, promised: float, ratio: float) -> dict[str, Any]:
     counts = {"real_steps": 100, "end_to_end_timings": 40, "minutes": 1.0}
     stages = {"start TensorFlow": 9.0, "controller": 3.0 * (runs or 1), "evaluate": 1.0}
-    names = {"graph": "g", "row": "ppo, real", "runs": runs, "seed": seed, "own": promised, "stages": stages}
+    names = {"graph": "g", "row": "ppo real", "runs": runs, "seed": seed, "own": promised, "stages": stages}
     return {**names, **counts, "last": {"ratio": ratio, "low": ratio, "high": ratio}}
 
 
 def test_each_graph_is_timed_as_often_as_the_row_says_and_recorded_nowhere() -> None:
     options = argparse.Namespace(scale="smoke", device="cpu", long=False)
-    paid = Paid.of(TINY, "ppo, real", 4, 0, options)
+    paid = Paid.of(TINY, "ppo real", 4, 0, options)
     costs = find_costs(paid.play.config).costs
     assert (costs.effort.pairs, costs.effort.resolution, costs.effort.sessions) == (4, None, 1)  # type: ignore[attr-defined]
     assert costs.recorded is None  # type: ignore[attr-defined]
@@ -38,8 +38,8 @@ def test_each_graph_is_timed_as_often_as_the_row_says_and_recorded_nowhere() -> 
 
 def test_on_paper_the_run_is_that_of_controllers() -> None:
     options = argparse.Namespace(scale="full", device="cuda", long=False)
-    on_paper = Paid.of(TINY, "ppo, real", None, 3, options)
-    assert on_paper.play == Play(TINY, "ppo, real", PLAYERS["ppo, real"], "full", SECONDS["full"], 3)
+    on_paper = Paid.of(TINY, "ppo real", None, 3, options)
+    assert on_paper.play == Play(TINY, "ppo real", PLAYERS["ppo real"], "full", SECONDS["full"], 3)
     assert "setting" not in on_paper.play.settings
 
 
@@ -51,7 +51,7 @@ def test_what_is_given_stands_beside_what_was_promised(tmp_path: Path) -> None:
     assert two["promised"] == 15.0 and two["gain"] == pytest.approx(9.0) and two["low"] < 9.0 < two["high"]
     assert two["step_ms"] == pytest.approx(70.0), "7 s for 100 steps; the start of TensorFlow is none of them"
     said = real_rewards.finding(rows)
-    assert said.startswith("g, ppo, real: 2 runs promise 15.0 % and give 9.0 %, at 70.0 ms a step; 8 runs")
+    assert said.startswith("g, ppo real: 2 runs promise 15.0 % and give 9.0 %, at 70.0 ms a step; 8 runs")
     real_rewards.draw("g", rows, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 5000
 

@@ -59,7 +59,7 @@ def test_rewrites_to_the_best_graph_are_counted_by_rule() -> None:
 
 
 def test_rows_are_means_of_the_seeds() -> None:
-    records = [record("a", "ppo, dream", own, seed=seed, world="dream", gap=own) for seed, own in enumerate((1.0, 3.0))]
+    records = [record("a", "ppo dream", own, seed=seed, world="dream", gap=own) for seed, own in enumerate((1.0, 3.0))]
     (row,) = rows_of([*records])
     assert (
         row["seeds"] == 2
@@ -73,18 +73,18 @@ def test_rows_are_means_of_the_seeds() -> None:
 
 def test_learning_wins_only_where_it_gains_more_than_every_search() -> None:
     records = [
-        *(record("won", "greedy", 10.0), record("won", "taso", 20.0), record("won", "ppo, dream", 21.5, world="dream")),
-        *(record("even", "taso", 20.0), record("even", "ppo, dream", 20.5, world="dream")),
-        *(record("lost", "taso", 20.0), record("lost", "ppo, real", 19.0, world="real")),
-        *(record("flat", "taso", 0.1), record("flat", "ppo, real", 0.9, world="real")),
+        *(record("won", "greedy", 10.0), record("won", "taso", 20.0), record("won", "ppo dream", 21.5, world="dream")),
+        *(record("even", "taso", 20.0), record("even", "ppo dream", 20.5, world="dream")),
+        *(record("lost", "taso", 20.0), record("lost", "ppo real", 19.0, world="real")),
+        *(record("flat", "taso", 0.1), record("flat", "ppo real", 0.9, world="real")),
     ]
     said = finding(records)
-    assert "1 of 4 graphs: won (ppo, dream 21.5 %, taso 20.0 %)" in said
-    assert "1 of 4 graphs: lost (ppo, real 19.0 %, taso 20.0 %)" in said
+    assert "1 of 4 graphs: won (ppo dream 21.5 %, taso 20.0 %)" in said
+    assert "1 of 4 graphs: lost (ppo real 19.0 %, taso 20.0 %)" in said
 
 
 def test_rows_are_chosen_by_the_name_of_their_controller() -> None:
     assert chosen_players(None) == PLAYERS
-    assert list(chosen_players("ppo, greedy")) == ["ppo, dream", "ppo, mixed", "ppo, real", "greedy"]
+    assert list(chosen_players("ppo, greedy")) == ["ppo dream", "ppo mixed", "ppo real", "greedy"]
     with pytest.raises(UnknownControllerError, match="Did you mean 'greedy'"):
         chosen_players("gredy")

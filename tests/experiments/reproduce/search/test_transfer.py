@@ -60,7 +60,7 @@ def test_a_trained_controller_plays_elsewhere_and_its_training_is_done_once(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("experiments.reproduce.search.transfer.SEARCHES", {})
-    command = ["reproduce", "transfer", "squeezenet1.1-tiny", "--seeds", "0", "--controllers", "ppo, pointer"]
+    command = ["reproduce", "transfer", "squeezenet1.1-tiny", "--seeds", "0", "--controllers", "ppo pointer"]
     assert main([*command, "--scale", "smoke"]) == 0
     rows = [json.loads(path.read_text()) for path in Path("runs/reproduce/transfer/units").glob("*.json")]
     assert {row["graph"] for row in rows} == {graph for graph, _ in ELSEWHERE["squeezenet1.1-tiny"]}
