@@ -115,7 +115,8 @@ def confirmed(selected: Selected, measured: MeasuredRatio | None) -> Selected:
 def _cheapest(loaded: Loaded, records: Sequence[EpisodeRecord]) -> Iterator[EpisodeRecord]:
     """Yields episodes that end with the cheapest graphs, cheapest first.
 
-    Graphs whose cost is within `APART` of one before are left out, and at most `MOST` are yielded.
+    Graphs whose cost is within `APART` of one before are left out, and at most `MOST` are yielded. To weigh the errors
+    of prices too brings nothing: `rlflow reproduce shortlist`.
     """
     ends = [record.until(step) for record in records for step in _improvements(record)]
     hashes: set[str] = set()

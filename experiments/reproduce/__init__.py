@@ -70,6 +70,7 @@ TABLES = {
     "learned": Entry(
         "cost_model.learned", "what predicted kernel prices are worth for networks that were never seen; times nothing"
     ),
+    "shortlist": Entry("cost_model.shortlist", "which graphs to time when few can be; times nothing"),
     "never-slower": Entry(
         "search.never_slower", "what rlflow optimise makes of the zoo, or of your models, checked end to end"
     ),

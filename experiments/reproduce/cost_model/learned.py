@@ -124,11 +124,18 @@ class Study:
 
     def row(self, kind: str, number: int, family: str) -> Record:
         """Returns the figures of a kind of model for a family of networks that it was not fitted to."""
-        out = np.array([number in each.families for each in self._prior.kernels])
-        groups = [each.families for each in self._prior.kernels if number not in each.families]
-        regressor = fit(self._rows[~out], self._values[~out], groups, kind=KINDS[kind])
+        regressor, out = self.fitted_without(number, kind), self._run_by(number)
         networks = [each for each in self._graphs if each.family == family]
         return self._of_kernels(regressor, family, out & self._works) | self._of_graphs(regressor, networks)
+
+    def fitted_without(self, number: int, kind: str = "trees") -> Regressor:
+        """Returns a model that was fitted to the kernels that no network of a family runs."""
+        out = self._run_by(number)
+        groups = [each.families for each in self._prior.kernels if number not in each.families]
+        return fit(self._rows[~out], self._values[~out], groups, kind=KINDS[kind])
+
+    def _run_by(self, number: int) -> npt.NDArray[np.bool_]:
+        return np.array([number in each.families for each in self._prior.kernels])
 
     def _of_kernels(self, regressor: Regressor, family: str, chosen: npt.NDArray[np.bool_]) -> Record:
         found, half_width = regressor.predict(self._rows[chosen], COVERED)
@@ -150,7 +157,7 @@ class Study:
         predicted, measured, timed = list[float](), list[float](), list[float]()
         timings, kernels, lost = 0, 0, list[float]()
         for network in networks:
-            prices = self._predicted(regressor, network)
+            prices = self.predicted(regressor, network)
             differ = np.flatnonzero(np.abs(network.measured - 1) > BEYOND)
             for runs, ratio in zip(network.runs[1:][differ], network.measured[differ], strict=True):
                 predicted.append(float(runs @ prices.ratio / (network.runs[0] @ prices.ratio)))
@@ -170,7 +177,8 @@ class Study:
             "lost": 100 * max(lost, default=0.0),
         }
 
-    def _predicted(self, regressor: Regressor, network: RecordedGraphs) -> Predicted:
+    def predicted(self, regressor: Regressor, network: RecordedGraphs) -> Predicted:
+        """Returns the prices of a network's kernels."""
         rows: Rows = features(list(network.kernels))
         value, half_width = regressor.predict(rows, LEVEL)
         timed = np.array([self._timed.get(key, math.nan) for key in network.kernels])
