@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import errno
 import json
 import shlex
@@ -458,6 +459,7 @@ def _reproduce(options: argparse.Namespace) -> int:
     if options.table == ALL:
         return _reproduce_all(options)
     from experiments import reproduce
+    from experiments.executors import provenance
     from experiments.reproduce.other_devices import with_other_devices
     from experiments.reproduce.table import require_writable_folder
     from experiments.runs.progress import make_progress
@@ -466,7 +468,9 @@ def _reproduce(options: argparse.Namespace) -> int:
     directory = options.output or Path("runs/reproduce", options.table, *([device] if device != "cpu" else []))
     options.command_line = shlex.join(["rlflow", *options.arguments])
     require_writable_folder(directory, force=options.force or options.output is None)
-    table = reproduce.load(options.table).reproduce(options, make_progress())
+    with provenance.using() as records:
+        table = reproduce.load(options.table).reproduce(options, make_progress())
+    table = dataclasses.replace(table, provenance=provenance.said_of(records))
 
     def beside(page: str) -> str:
         return with_other_devices(page, options.table, device)

@@ -26,6 +26,7 @@ from typing import NamedTuple, Protocol
 
 from environment.processes import begin_worker, starting_workers
 from experiments.errors import require_at_least
+from experiments.executors import provenance
 from experiments.executors.units import Record, UnfinishedError, reading_only
 from experiments.runs.progress import Bar, ProgressDisplay
 from experiments.runs.run import uncompiled
@@ -97,7 +98,9 @@ def records(executor: Executor, units: Sequence[Unit]) -> list[Record]:
     for result in results:
         if result.error is not None:
             raise result.error
-    return [result.record for result in results if result.record is not None]
+    made = [result.record for result in results if result.record is not None]
+    provenance.note(made)
+    return made
 
 
 def finished(units: Sequence[Unit]) -> list[Record | None]:

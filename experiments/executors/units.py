@@ -18,6 +18,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+from experiments.executors import provenance
 from experiments.runs.directory import digest
 from taso_ext.files import write_text
 
@@ -80,6 +81,8 @@ def once(
 ) -> Record:
     """Returns the record of `work()`, from its file if a run with the same settings has finished the unit.
 
+    A new record also has its provenance, under `provenance.KEY`.
+
     Args:
       table: name of the table.
       name: name of the unit, for people.
@@ -103,7 +106,7 @@ def once(
                 return record
     if _reading_only.get():
         raise UnfinishedError(f"{table}: {name} is not finished.")
-    record = _rounded(work()) if anywhere else work()
+    record = {**(_rounded(work()) if anywhere else work()), provenance.KEY: provenance.made_here(settings)}
     keep(path, json.dumps(record, indent=None if anywhere else 1))
     return record
 

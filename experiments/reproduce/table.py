@@ -47,6 +47,7 @@ class Table:
       notes: the settings, as text that follows the table.
       finding: what the table says, in a sentence or two.
       figures: the figures by graph.
+      provenance: where, when and with which settings its units were made; empty if it has none.
       summary: the most important part of a long table; it stands before the table, and alone if the table is printed.
     """
 
@@ -59,6 +60,7 @@ class Table:
     finding: str = ""
     figures: Mapping[str, Figure] = field(default_factory=dict)
     summary: Table | None = None
+    provenance: str = ""
 
     def markdown(self) -> str:
         """Returns the text of table.md: the table with the meaning of its columns below it."""
@@ -84,7 +86,8 @@ class Table:
         """Returns the text of README.md: the command, what the table says, its settings and its files."""
         lines = self._head()
         lines += [self.finding, ""] if self.finding else []
-        lines += ["## Settings", "", self.notes, ""] if self.notes else []
+        settings = [part for part in (self.notes, self.provenance) if part]
+        lines += ["## Settings", *(text for part in settings for text in ("", part)), ""] if settings else []
         lines += [
             "[table.md](table.md) has all figures and says what they mean; [table.csv](table.csv) has them unrounded."
         ]

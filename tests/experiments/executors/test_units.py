@@ -25,7 +25,7 @@ def test_an_unfinished_unit_is_done_again(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         units.once("table", "unit", {"seed": 0}, work)
-    assert [units.once("table", "unit", {"seed": 0}, work) for _ in range(2)] == [{"value": 3}] * 2
+    assert [units.once("table", "unit", {"seed": 0}, work)["value"] for _ in range(2)] == [3, 3]
     assert len(done) == 2
     units.once("table", "unit", {"seed": 1}, work)
     assert len(done) == 3
@@ -45,7 +45,7 @@ def test_a_unit_that_came_with_the_source_serves_where_the_machine_does_not_matt
     path.rename(committed)
     again = units.once("table", "unit", {}, lambda: pytest.fail("done again"), anywhere=True)
     assert str(again) == str(first)
-    assert units.once("table", "unit", {}, lambda: {"share": 1 / 3}) == {"share": 1 / 3}, "times are not taken over"
+    assert units.once("table", "unit", {}, lambda: {"share": 1 / 3})["share"] == 1 / 3, "times are not taken over"
 
 
 def test_only_finished_units_are_read_where_that_is_asked() -> None:
@@ -53,4 +53,4 @@ def test_only_finished_units_are_read_where_that_is_asked() -> None:
         units.once("table", "unit", {}, lambda: pytest.fail("done"))
     units.once("table", "unit", {}, lambda: {"value": 1})
     with units.reading_only():
-        assert units.once("table", "unit", {}, lambda: pytest.fail("done again")) == {"value": 1}
+        assert units.once("table", "unit", {}, lambda: pytest.fail("done again"))["value"] == 1

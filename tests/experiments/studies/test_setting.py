@@ -101,4 +101,4 @@ def test_units_are_found_by_agreement(wanted: dict[str, Any], tmp_path: Path, mo
         once("table", "unit", settings, lambda made=made: made, anywhere=True)  # type: ignore[misc]
     found = once("table", "unit", wanted, lambda: pytest.fail("done again"), anywhere=True, agree=agree)
     assert found["value"] == 1
-    assert once("table", "uni", wanted, lambda: {"value": 3}, agree=agree) == {"value": 3}, "of another name"
+    assert once("table", "uni", wanted, lambda: {"value": 3}, agree=agree)["value"] == 3, "of another name"
