@@ -116,7 +116,14 @@ def bootstrap(
     return Estimate(value, min(float(interval.low), value), max(float(interval.high), value))
 
 
-def mean_of_seeds(values: Sequence[float], *, seed: int = 0, resamples: int = 2000) -> Estimate:
+def mean_of_seeds(
+    values: Sequence[float],
+    *,
+    least: float = -math.inf,
+    largest: float = math.inf,
+    seed: int = 0,
+    resamples: int = 2000,
+) -> Estimate:
     """Returns the mean of the figures of several seeds, with a bootstrap interval that allows for their small number.
 
     The means of n values that are drawn again vary less than the means of n new values would, by (n - 1) / n in
@@ -127,6 +134,7 @@ def mean_of_seeds(values: Sequence[float], *, seed: int = 0, resamples: int = 20
 
     Args:
       values: one figure for each seed; a NaN (a figure that does not exist) makes the mean NaN.
+      least, largest: bounds of the figure, beyond which no interval reaches.
     Returns:
       The mean; the interval is NaN if there is one seed.
     Source: Hesterberg 2015, "What Teachers Should Know About the Bootstrap" (too narrow intervals of small samples).
@@ -140,7 +148,7 @@ def mean_of_seeds(values: Sequence[float], *, seed: int = 0, resamples: int = 20
     drawn = np.random.default_rng(seed).integers(0, count, (resamples, count))
     student = float(stdtrit(count - 1, 0.5 + CONFIDENCE / 2))
     widening = math.sqrt(count / (count - 1)) * student / NORMAL_HALF_WIDTH
-    return Estimate.of_draws(mean, mean + (sample[drawn].mean(axis=1) - mean) * widening)
+    return Estimate.of_draws(mean, np.clip(mean + (sample[drawn].mean(axis=1) - mean) * widening, least, largest))
 
 
 def median_of_groups(groups: Sequence[Sequence[float]], seed: int) -> Estimate:

@@ -259,7 +259,7 @@ def said(series: Series, x: str, figures: Sequence[str], reference: float | None
                 f"show them in {p_value:.0%} of cases."
             )
         if numbers and len(series.x) > 2:
-            trend = mean_of_seeds([spearman(row, np.asarray(series.x, float)) for row in rows])
+            trend = _mean_correlation([spearman(row, np.asarray(series.x, float)) for row in rows])
             yield f"{about}Rank correlation of `{figure}` and `{x}`, mean of the seeds: {_with_interval(trend)}."
         if reference is not None and reference in series.x and len(rows) > 2:
             gain = gain_of_best(rows, list(series.x).index(reference))
@@ -271,12 +271,16 @@ def said(series: Series, x: str, figures: Sequence[str], reference: float | None
         yield from _whether_the_dream_tells(series, x, about)
 
 
+def _mean_correlation(of_seeds: Sequence[float]) -> Estimate:
+    return mean_of_seeds(of_seeds, least=-1, largest=1)
+
+
 def _whether_the_dream_tells(series: Series, x: str, about: str) -> Iterator[str]:
     both = ~np.isnan(series.values["real"] + series.values["dream"]).any(axis=1)
     if both.sum() < 2:
         return
     dreamed, real = series.values["dream"][both], series.values["real"][both]
-    tells = mean_of_seeds([spearman(*pair) for pair in zip(dreamed, real, strict=True)])
+    tells = _mean_correlation([spearman(*pair) for pair in zip(dreamed, real, strict=True)])
     lost = mean_of_seeds(real.max(axis=1) - np.take_along_axis(real, dreamed.argmax(axis=1)[:, None], 1)[:, 0])
     yield (
         f"{about}Rank correlation of the dream's score and the real score over the values of `{x}`, mean of the seeds: "

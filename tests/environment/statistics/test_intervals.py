@@ -148,6 +148,8 @@ def test_an_interval_is_repeatable_and_changes_with_its_seed() -> None:
 
 def test_the_width_of_seeds_is_students() -> None:
     """A quarter of the drawn means are each of the two seeds, so the interval is their distance, widened."""
+    bounded = mean_of_seeds([0.9, 0.3], least=-1, largest=1)
+    assert (bounded.low, bounded.high) == (-1, 1), "two seeds may mean anything"
     found = mean_of_seeds([1.0, 3.0])
     student = math.tan(math.pi * 0.475)  # the quantile for one degree of freedom: Cauchy's
     assert (found.high - found.low) / 2 == pytest.approx(math.sqrt(2) * student / NORMAL_HALF_WIDTH)
