@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-FORMAT_VERSION = 10
+FORMAT_VERSION = 11
 """The format of stored world models. It goes up whenever their weights or tables change their meaning. It stands here
 so that run directories can be compared without TensorFlow."""
 PAYS_PERCENT = 0.1
@@ -152,6 +152,7 @@ class MdnRnnConfig:
       neighbours: the largest number of slots of an action's neighbourhood (see `neighbourhood`).
       neighbour_reach: the largest distance in sites of the bits that an action only reads.
       neighbour_hidden: the width of the summary that an action reads out of its neighbourhood.
+      remembers: whether an action also reads which rewrites its neighbourhood has behind it (`data.past`).
       hold_changes: whether predictions keep the mean change of every dimension of z within the range that the action's
         rule showed in the training data (`Statistics.rule_changes`). Training itself is never held.
       inertia: the logit by which a bit keeps its value at the start of training.
@@ -177,6 +178,7 @@ class MdnRnnConfig:
     neighbours: int = 96
     neighbour_reach: int = 20
     neighbour_hidden: int = 64
+    remembers: bool = True
     hold_changes: bool = True
     inertia: float = 7.0
     features: Literal["step", "state"] = "step"

@@ -103,7 +103,8 @@ class TinyWorld:
     def at(self, states: np.ndarray) -> DreamState:
         """Returns states, int [batch], as a dream has them."""
         observed = self.observe(tf.constant(states, tf.int32))
-        return DreamState(observed.z, observed.h, observed.h, observed.action_mask)
+        past = tf.zeros_like(observed.action_mask)
+        return DreamState(observed.z, observed.h, observed.h, observed.action_mask, past)
 
     def best_return(self, horizon: int) -> float:
         """Returns the largest undiscounted return from state 0 within `horizon` steps, found by dynamic programming."""

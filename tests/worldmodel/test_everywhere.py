@@ -135,6 +135,32 @@ def test_the_real_environment_takes_them_through_the_world_model(
     assert len(info["rewrites"]) >= 1
 
 
+def test_what_is_past_is_the_same_for_real_and_in_stored_episodes(
+    env: GraphSubstitutionEnv, world_model: WorldModel, buffer: EpisodeBuffer
+) -> None:
+    data, view = world_model.episode_data(buffer), LatentEnv(env, world_model)
+    for real in data:
+        view.reset(seed=0)
+        for t in range(int(real.alive.sum())):
+            np.testing.assert_array_equal(view.state.past[0], real.past[t, 0])
+            view.step(int(real.action[t, 0]))
+    assert any(real.past.any() for real in data)
+
+
+def test_a_dream_remembers_what_it_carries_out(world_model: WorldModel, buffer: EpisodeBuffer) -> None:
+    """A rewrite is past after it, unless the dream offers it again; nothing is past that the dream offers."""
+    dream = DreamEnv.of_episodes(world_model, buffer)
+    state = dream.start(16, tf.constant([0, 1]))
+    for t in range(3):
+        action = tf.argmax(tf.cast(state.action_mask, tf.int32), axis=1, output_type=tf.int32)
+        reached, _, _ = dream.step(state, action, tf.constant([1, t]))
+        past, before, legal = (each.numpy() for each in (reached.past, state.past, reached.action_mask))
+        assert not (past & legal).any() and not (before & ~past & ~legal).any()
+        rows = np.flatnonzero(~world_model.table.is_everywhere[action])
+        assert (past | legal)[rows, action.numpy()[rows]].all()
+        state = reached
+
+
 def test_dreams_take_them(env: GraphSubstitutionEnv, world_model: WorldModel) -> None:
     """A policy that prefers them does so until no legal one is left, by the dream's own masks."""
     everywhere = tf.constant(world_model.table.is_everywhere)

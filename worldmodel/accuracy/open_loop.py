@@ -267,6 +267,7 @@ def _cut(
                     reward=real.reward[taken, here],
                     terminal=real.terminal[taken, here],
                     alive=real.alive[taken, here],
+                    past=real.past[states, here],
                 ),
                 hidden=hidden[t, here],
                 cell=cell[t, here],
@@ -310,7 +311,7 @@ def play(
 
 def _first_states(windows: Windows, chunk: slice) -> DreamState:
     real = windows.trajectory
-    fields = real.state[0, chunk], windows.hidden[chunk], windows.cell[chunk], real.legal[0, chunk]
+    fields = real.state[0, chunk], windows.hidden[chunk], windows.cell[chunk], real.legal[0, chunk], real.past[0, chunk]
     return DreamState(*map(tf.constant, fields))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from worldmodel.data.actions import ActionTable, pack
 from worldmodel.data.episodes import Episode, EpisodeBuffer
+from worldmodel.data.past import past_of
 from worldmodel.data.trajectory import Trajectory
 
 
@@ -101,7 +102,14 @@ class EpisodeData:
         whole.legal[:, :, noop] = True
         for column, row in enumerate(rows):
             self._fill(whole, column, self._episodes[row])
-        return whole
+        return whole._replace(past=past_of(whole.legal, self._singles(whole)))
+
+    def _singles(self, whole: Trajectory) -> np.ndarray:
+        """Returns the single rewrites of every step of a trajectory: bool [T, B, A + 1]."""
+        singles = np.zeros(whole.legal[1:].shape, bool) if isinstance(whole.carried, tuple) else whole.carried.copy()
+        steps, rows = np.nonzero(whole.alive & ~self.table.is_everywhere[whole.action])
+        singles[steps, rows, whole.action[steps, rows]] = True
+        return singles
 
     @property
     def _latent_size(self) -> int:

@@ -45,6 +45,7 @@ class Trajectory(NamedTuple):
       log_prob: float32 [T, B], log-probability of the action under the policy that acted.
       value: float32 [T + 1, B], the policy's value of each state in its learner's unit; 0 after a terminal. A truncated
         row keeps the value of its last state after its end, because the return is bootstrapped from it.
+      past: bool [T + 1, B, A + 1], what is past (`worldmodel.data.past`); only stored episodes have it.
       carried: bool [T, B, A + 1], the single rewrites that everywhere-actions carried out; only stored episodes of an
         environment with such actions have it.
     """
@@ -58,6 +59,7 @@ class Trajectory(NamedTuple):
     hidden: Any = ()
     log_prob: Any = ()
     value: Any = ()
+    past: Any = ()
     carried: Any = ()
 
     def lengths(self) -> np.ndarray:

@@ -54,7 +54,10 @@ def _states_at(
     hidden, cell = (part.numpy() for part in world_model.teacher_forced(real))
     mine = states[(states[:, 0] >= rows[0]) & (states[:, 0] <= rows[-1])]
     places = mine[:, 1], mine[:, 0] - rows[0]
-    return real.state[places], hidden[places], cell[places], real.legal[places], mine[:, 1].astype(np.int32)
+    return (
+        *(each[places] for each in (real.state, hidden, cell, real.legal, real.past)),
+        mine[:, 1].astype(np.int32),
+    )
 
 
 def _chunks(size: int, width: int) -> Iterator[np.ndarray]:
@@ -150,8 +153,9 @@ class DreamEnv:
     @classmethod
     def of_root(cls, world_model: WorldModel, env: RewriteEnv, config: DreamConfig | None = None) -> DreamEnv:
         """Returns a dream that starts from the one state in which the real environment's episodes begin."""
-        start, _ = LatentEnv(env, world_model).reset()
-        return cls.of_state(world_model, DreamState(start.z, start.h, start.h, start.action_mask), config)
+        start = LatentEnv(env, world_model)
+        start.reset()
+        return cls.of_state(world_model, start.state, config)
 
     @classmethod
     def of_state(cls, world_model: WorldModel, state: DreamState, config: DreamConfig | None = None) -> DreamEnv:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import tensorflow as tf
 
 from environment import GraphSubstitutionEnv
 from worldmodel.data.episodes import RewriteEnv
+from worldmodel.data.past import past_after
 from worldmodel.data.trajectory import LatentObservation
 from worldmodel.dream.step import DreamState
 from worldmodel.errors import IncompatibleWorldModel
@@ -51,6 +53,7 @@ class LatentEnv:
         )
         self._z: tf.Tensor = tf.zeros([1, self.latent_size])
         self._mask = np.zeros(self.num_actions + 1, bool)
+        self._past = np.zeros(self.num_actions + 1, bool)
         self._state = world_model.mdn_rnn.initial_state(1)
 
     def reset(self, *, seed: int | None = None) -> tuple[LatentObservation, dict[str, Any]]:
@@ -66,6 +69,7 @@ class LatentEnv:
                 f"{self._start_graph.start}. Bind it to that one (bind), or adapt it to episodes of it."
             )
         self._state = self._world_model.mdn_rnn.initial_state(1)
+        self._past = np.zeros(self.num_actions + 1, bool)
         return self._observe(observation, info)
 
     def step(self, action: int) -> tuple[LatentObservation, float, bool, bool, dict[str, Any]]:
@@ -86,12 +90,24 @@ class LatentEnv:
         self._state = self._advance(self._z, tf.constant([action], tf.int32), self._state)
         observation, reward, terminated, truncated, info = self.env.step(pair)
         latent, info = self._observe(observation, info)
+        self._past = past_after(self._past, self._taken(action, info), self._mask)
         return latent, float(reward), bool(terminated), bool(truncated), {**info, "action": pair}
 
     @property
     def state(self) -> DreamState:
         """The present state as a dream would continue from it, with one row."""
-        return DreamState(self._z, self._state.hidden, self._state.cell, tf.constant(self._mask[np.newaxis]))
+        mask, past = (tf.constant(bits[np.newaxis]) for bits in (self._mask, self._past))
+        return DreamState(self._z, self._state.hidden, self._state.cell, mask, past)
+
+    def _taken(self, action: int, info: Mapping[str, Any]) -> np.ndarray:
+        """Returns the single rewrites of the last step: bool [A + 1]."""
+        taken = np.zeros(self.num_actions + 1, bool)
+        if self.table.is_everywhere[action]:
+            found = self.table.encode(np.array(info["rewrites"], np.int32).reshape(-1, 2))
+            taken[found[found >= 0]] = True
+        else:
+            taken[action] = True
+        return taken
 
     def _observe(self, observation: dict[str, Any], info: dict[str, Any]) -> tuple[LatentObservation, dict[str, Any]]:
         graph_hash = info["graph_hash"]

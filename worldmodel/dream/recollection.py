@@ -10,9 +10,7 @@ import sonnet as snt
 import tensorflow as tf
 
 from worldmodel.accuracy.omissions import PayingEnv, paying_rewrites
-from worldmodel.data.actions import ActionTable
 from worldmodel.data.episodes import BehaviourPolicy, Episode, EpisodeBuffer, RewriteEnv, collect
-from worldmodel.data.trajectory import LatentObservation
 from worldmodel.dream.dream_env import DreamEnv
 from worldmodel.dream.latent_env import LatentEnv
 from worldmodel.dream.players import Player
@@ -67,7 +65,7 @@ def recollect(
     if uncertain:
         behaviour = _Exploring(behaviour, _Doubts(world_model), latent, uncertain)
     if omitted:
-        behaviour = _Correcting(behaviour, _Beliefs(world_model, legal_from), env, world_model.table, omitted)
+        behaviour = _Correcting(behaviour, _Beliefs(world_model, legal_from), latent, env, omitted)
     return collect(latent, behaviour, episodes, seed, on_episode=on_episode)
 
 
@@ -120,9 +118,10 @@ class _Doubts:
 
     def _spreads(self, state: DreamState, actions: tf.Tensor) -> tf.Tensor:
         rows = tf.zeros_like(actions)
-        z, hidden, cell, mask = (tf.gather(each, rows) for each in state[:4])
+        z, hidden, cell, *bits = (tf.gather(each, rows) for each in state[:5])
         hidden = self._model.advance(z, actions, snt.LSTMState(hidden, cell), self._codes).hidden
-        found = self._model.predict(hidden, z, actions, tf.cast(mask, tf.float32), self._codes)
+        legal, past = (tf.cast(each, tf.float32) for each in bits)
+        found = self._model.predict(hidden, z, actions, legal, past, self._codes)
         return tf.math.reduce_std([each["reward"].likely for each in found], axis=0)
 
     def of(self, state: DreamState, actions: np.ndarray) -> np.ndarray:
@@ -156,14 +155,14 @@ class _Beliefs:
         self._codes = self._model.action_codes(world_model.inputs(world_model.start_graph()))
         self._logits = tf.function(self._mask_logits, autograph=False)
 
-    def _mask_logits(self, before: LatentObservation, action: tf.Tensor, hidden: tf.Tensor) -> tf.Tensor:
-        bits = tf.cast(before.action_mask, tf.float32)
-        found = self._model.predict(hidden, before.z, action, bits, self._codes)
+    def _mask_logits(self, before: DreamState, action: tf.Tensor, hidden: tf.Tensor) -> tf.Tensor:
+        legal, past = (tf.cast(each, tf.float32) for each in (before.action_mask, before.past))
+        found = self._model.predict(hidden, before.z, action, legal, past, self._codes)
         return tf.add_n([each["mask"] for each in found]) / len(found)
 
-    def after(self, before: LatentObservation, action: int, reached: LatentObservation) -> np.ndarray:
+    def after(self, before: DreamState, action: int, reached: DreamState) -> np.ndarray:
         """Returns which rewrites the model considers legal after a real step: bool [A]."""
-        logits = self._logits(before, tf.constant([action], tf.int32), reached.h)
+        logits = self._logits(before, tf.constant([action], tf.int32), reached.hidden)
         mask: np.ndarray = logits.numpy()[0] > self._threshold
         return mask
 
@@ -172,22 +171,24 @@ class _Correcting:
     """A behaviour policy that takes, in a share of the steps, what pays and what a world model does not offer."""
 
     def __init__(
-        self, behaviour: BehaviourPolicy, beliefs: _Beliefs, env: PayingEnv, table: ActionTable, share: float
+        self, behaviour: BehaviourPolicy, beliefs: _Beliefs, latent: _Latent, env: PayingEnv, share: float
     ) -> None:
-        self._behaviour, self._beliefs, self._env, self._table, self._share = behaviour, beliefs, env, table, share
-        self._last: tuple[LatentObservation, int] | None = None
+        self._behaviour, self._beliefs, self._latent, self._env, self._share = behaviour, beliefs, latent, env, share
+        self._table = latent.latent.table
+        self._last: tuple[DreamState, int] | None = None
 
     def __call__(self, observation: dict[str, Any], generator: np.random.Generator) -> np.ndarray:
         if observation[_IS_FIRST]:
             self._last = None
         pair = self._behaviour(observation, generator)
-        actions, gains = self._omitted(observation[_LATENT])
+        state = self._latent.latent.state
+        actions, gains = self._omitted(state)
         if len(actions) and generator.random() < self._share:
             pair = self._table.decode(generator.choice(actions, p=gains / gains.sum()))[0]
-        self._last = observation[_LATENT], int(self._table.encode(pair)[0])
+        self._last = state, int(self._table.encode(pair)[0])
         return pair
 
-    def _omitted(self, reached: LatentObservation) -> tuple[np.ndarray, np.ndarray]:
+    def _omitted(self, reached: DreamState) -> tuple[np.ndarray, np.ndarray]:
         """Returns the rewrites of the table that pay here and that the model omits, and their gains."""
         if self._last is None:  # the model is shown the first state
             return np.zeros(0, int), np.zeros(0)

@@ -11,6 +11,7 @@ import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
+from worldmodel.data.past import past_after
 from worldmodel.data.trajectory import LatentObservation
 from worldmodel.dream.noise import noise_of
 from worldmodel.dream.settlement import STATES, settled
@@ -22,7 +23,9 @@ from worldmodel.dynamics.start_graphs import ActionCodes
 
 
 class DreamState(NamedTuple):
-    """The whole state of a dream: z [B, Z], the LSTM's hidden and cell [B, H], action_mask bool [B, A + 1].
+    """The whole state of a dream: z [B, Z], the LSTM's hidden and cell [B, H], action_mask and past bool [B, A + 1].
+
+    What is past is described in `worldmodel.data.past`.
 
     The ledger float64 [B, 4, L] holds what rewards have added up to, see `settlement`. States have one from the moment
     that a dream begins with them; others have (). The noise int64 [B] is the key of each row's noise, see
@@ -33,6 +36,7 @@ class DreamState(NamedTuple):
     hidden: tf.Tensor
     cell: tf.Tensor
     action_mask: tf.Tensor
+    past: tf.Tensor
     ledger: tf.Tensor | tuple[()] = ()
     noise: tf.Tensor | tuple[()] = ()
 
@@ -98,11 +102,13 @@ def dream_step(
       (next state, reward float32 [B], terminal bool [B]). NO-OP leaves z and the mask as they are.
     """
     recurrent = model.advance(state.z, action, snt.LSTMState(state.hidden, state.cell), codes)
-    bits = tf.cast(state.action_mask, tf.float32)
-    predictions = model.predict(recurrent.hidden, state.z, action, bits, codes)
+    bits, past_bits = (tf.cast(each, tf.float32) for each in (state.action_mask, state.past))
+    predictions = model.predict(recurrent.hidden, state.z, action, bits, past_bits, codes)
     reward, terminal_logit, mask_logits = _agreed(predictions, settings.pessimism)
     stays = (action == tf.shape(codes.inputs.actions.rules)[0] - 1)[:, tf.newaxis]
     mask = tf.where(stays, state.action_mask, next_mask(mask_logits, settings.threshold, codes.inputs.actions))
+    taken = tf.add_n([each["taken"] for each in predictions]) > 0.5 * len(predictions)
+    past = tf.where(stays, state.past, past_after(state.past, taken, mask))
     ledger = state.ledger
     if not isinstance(settings.numbers, tuple):
         reward, ledger = settled(
@@ -118,7 +124,7 @@ def dream_step(
     z = tf.where(stays, state.z, drawn)
     nothing_left = ~tf.reduce_any(mask[:, :-1], axis=-1)
     terminal = stays[:, 0] | (terminal_logit > 0.0) | nothing_left
-    reached = DreamState(z, recurrent.hidden, recurrent.cell, mask, ledger, state.noise)
+    reached = DreamState(z, recurrent.hidden, recurrent.cell, mask, past, ledger, state.noise)
     if over is not None:
         reached = tf.nest.map_structure(functools.partial(_halted, over), state, reached)
     return reached, reward, terminal

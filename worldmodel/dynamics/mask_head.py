@@ -31,7 +31,11 @@ class MaskHead(snt.Module):
         self._keys = snt.Linear(config.mask_rank, w_init=snt.initializers.TruncatedNormal(stddev=0.05))
         if config.features == "step":
             self.neighbourhood = Neighbourhood(
-                sizes.neighbourhoods, sizes.slots, config.neighbour_hidden, everywhere=sizes.everywhere
+                sizes.neighbourhoods,
+                sizes.slots,
+                config.neighbour_hidden,
+                everywhere=sizes.everywhere,
+                remembers=config.remembers,
             )
             self._inertia = tf.Variable(config.inertia, dtype=tf.float32, name="inertia")
 

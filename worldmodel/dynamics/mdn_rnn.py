@@ -1,4 +1,4 @@
-"""The MDN-RNN: P(z', reward, terminal, legal actions' | z, action, legal actions, h)."""
+"""The MDN-RNN: P(z', reward, terminal, legal actions' | z, action, legal actions, past rewrites, h)."""
 
 from __future__ import annotations
 
@@ -117,6 +117,7 @@ class Member(snt.Module):
         z: tf.Tensor,
         action: tf.Tensor,
         legal: tf.Tensor,
+        past: tf.Tensor,
         reward_scale: tf.Tensor,
         mask_keys: tf.Tensor,
         codes: ActionCodes,
@@ -138,12 +139,13 @@ class Member(snt.Module):
                 everything = tf.concat([tf.gather(tf.concat(inputs, axis=-1), rows), tf.stop_gradient(one)], axis=-1)
                 return self.reward.of_match(self.reward.reads(outcome, everything), matches, codes)
 
-            carried_out = near(local, action, legal, codes, carried, earned)
+            carried_out = near(local, action, legal, past, codes, carried, earned)
             local = _with_count(carried_out.features, carried_out.count)
         return Seen(
             z=z,
             action=action,
             legal=legal,
+            past=past,
             shared=shared,
             local=local,
             outcome=self._outcomes(shared, local),
@@ -164,8 +166,8 @@ class MdnRnn(snt.Module):
     """An LSTM with heads for the next latent, the reward, the terminal and the next legal actions.
 
     One real or dreamed step costs one LSTM step: `advance` consumes (z_t, a_t) and returns the state h_{t+1}; `predict`
-    turns (h_{t+1}, z_t, a_t, legal_t) into the predictions for step t. The members of an ensemble share the LSTM and
-    the embeddings of actions; each has its own heads.
+    turns (h_{t+1}, z_t, a_t, legal_t, past_t) into the predictions for step t. The members of an ensemble share the
+    LSTM and the embeddings of actions; each has its own heads.
 
     Args:
       config: the configured sizes.
@@ -225,6 +227,7 @@ class MdnRnn(snt.Module):
         z: tf.Tensor,
         action: tf.Tensor,
         legal: tf.Tensor,
+        past: tf.Tensor,
         codes: ActionCodes,
         carried: tf.Tensor | tuple[()] = (),
     ) -> Seen:
@@ -234,7 +237,7 @@ class MdnRnn(snt.Module):
           carried: bool [n, A + 1], the single rewrites that everywhere-actions really carried out; () predicts them.
         """
         scale = self.cost.reward_scale(z, codes.inputs)
-        return self.members[member].see(h, z, action, legal, scale, codes.mask_keys[member], codes, carried)
+        return self.members[member].see(h, z, action, legal, past, scale, codes.mask_keys[member], codes, carried)
 
     def predict_freely(self, member: int, seen: Seen) -> Predictions:
         """Returns one member's predictions, regardless of `MdnRnnConfig.hold_changes`; training learns from these."""
@@ -242,23 +245,25 @@ class MdnRnn(snt.Module):
         return self._with_cost(member, {name: head.predict(seen) for name, head in heads.items()}, seen.z)
 
     def predict(
-        self, h: tf.Tensor, z: tf.Tensor, action: tf.Tensor, legal: tf.Tensor, codes: ActionCodes
+        self, h: tf.Tensor, z: tf.Tensor, action: tf.Tensor, legal: tf.Tensor, past: tf.Tensor, codes: ActionCodes
     ) -> tuple[Predictions, ...]:
         """Returns the predictions of every member for n steps.
+
+        Beside those of the heads there is "taken", see `Seen.taken`.
 
         With `MdnRnnConfig.hold_changes`, the change of z stays within the range that the action's rule showed in the
         training data.
 
         Args:
           h: [n, H], the output of `advance` for this step; z: [n, Z], before the step; action: int32 [n];
-          legal: float32 [n, A + 1], before the step; codes: from `action_codes`.
+          legal, past: float32 [n, A + 1], before the step, see `data.past`; codes: from `action_codes`.
         """
         kinds = tf.gather(codes.inputs.actions.kinds, action)
         least, most = tf.unstack(tf.gather(codes.inputs.rule_changes, kinds), axis=1)
         found = []
         for number, member in enumerate(self.members):
-            seen = self.see(number, h, z, action, legal, codes)
-            predictions = {name: head.predict(seen) for name, head in member.heads.items()}
+            seen = self.see(number, h, z, action, legal, past, codes)
+            predictions = {name: head.predict(seen) for name, head in member.heads.items()} | {"taken": seen.taken}
             if self.config.hold_changes:
                 predictions["latent"] = member.latent.kind.held(predictions["latent"], z + least, z + most)
             found.append(self._with_cost(number, predictions, z))

@@ -32,6 +32,7 @@ class CarriedOut(NamedTuple):
       earned: float32 [n], the sum of what the matches of everywhere-actions earn, each as a single rewrite; 0 if that
         was not asked for.
       changes: float32 [n, A + 1], by how much the logits of the legal actions change; the last column means nothing.
+      taken: float32 [n, A + 1], 1 where a single rewrite is carried out, else 0.
       surprise: float32 [n], nats of which matches were really carried out, over the matches of everywhere-actions; 0 if
         that was not told.
     """
@@ -40,6 +41,7 @@ class CarriedOut(NamedTuple):
     count: tf.Tensor
     earned: tf.Tensor
     changes: tf.Tensor
+    taken: tf.Tensor
     surprise: tf.Tensor
 
 
@@ -54,6 +56,7 @@ class _Steps(NamedTuple):
     features: tf.Tensor
     action: tf.Tensor
     legal: tf.Tensor
+    past: tf.Tensor
     codes: ActionCodes
     carried: tf.Tensor | tuple[()]
     earned: Earned | None
@@ -62,17 +65,25 @@ class _Steps(NamedTuple):
 class Neighbourhood(snt.Module):
     """Reads the bits around single rewrites and predicts how these change; each rule has weights of its own.
 
+    Which rewrites are legal around a site does not say everything about it: what a rewrite switches on may depend on
+    what was rewritten there before. So the bits are of two kinds, what is legal and what is past (`data.past`).
+
     Args:
       rows: number of rules that have a neighbourhood, plus one for all others, whose slots are empty (row 0).
       slots: P, the number of slots.
       hidden: width of the features.
       everywhere: whether there are everywhere-actions.
+      remembers: whether it reads what is past.
     """
 
-    def __init__(self, rows: int, slots: int, hidden: int, *, everywhere: bool, name: str | None = None) -> None:
+    def __init__(
+        self, rows: int, slots: int, hidden: int, *, everywhere: bool, remembers: bool, name: str | None = None
+    ) -> None:
         super().__init__(name=name)
         scatter = snt.initializers.TruncatedNormal(stddev=1.0 / slots**0.5)
-        self._read = tf.Variable(scatter([rows, slots, hidden], tf.float32), name="read")
+        read = [scatter([rows, slots, hidden], tf.float32), *[tf.zeros([rows, slots, hidden])] * remembers]
+        self._remembers = remembers
+        self._read = tf.Variable(tf.stack(read, axis=2), name="read")  # [rows, P, kinds of bits, hidden]
         # The slots come last so that `write` sums along memory, which is twice as fast.
         self._write = tf.Variable(scatter([rows, hidden, slots], tf.float32), name="write")
         self._bias = tf.Variable(tf.zeros([rows, slots]), name="bias")
@@ -94,6 +105,7 @@ class Neighbourhood(snt.Module):
         features: tf.Tensor,
         action: tf.Tensor,
         legal: tf.Tensor,
+        past: tf.Tensor,
         codes: ActionCodes,
         carried: tf.Tensor | tuple[()] = (),
         earned: Earned | None = None,
@@ -103,13 +115,13 @@ class Neighbourhood(snt.Module):
         Args:
           features: float32 [n, hidden], what is known of the steps as a whole.
           action: int32 [n].
-          legal: float32 [n, A + 1], before the steps.
+          legal, past: float32 [n, A + 1], before the steps.
           codes: the codes of the start graph's actions.
           carried: bool [n, A + 1], the single rewrites that everywhere-actions really carried out; () if that is to be
             predicted.
           earned: returns what matches earn; None if nobody asks.
         """
-        steps = _Steps(features, action, legal, codes, carried, earned)
+        steps = _Steps(features, action, legal, past, codes, carried, earned)
         actions = codes.inputs.actions
         if actions.places.shape[0] == 1:  # no everywhere-actions
             every_row = tf.range(tf.shape(action)[0])
@@ -121,7 +133,7 @@ class Neighbourhood(snt.Module):
             return _together(self._done(rows, matches, tf.ones_like(rows, tf.float32), steps), features)
         return _together(self._in_chunks(stand, steps), features)
 
-    def _in_chunks(self, stand: tf.Tensor, steps: _Steps) -> tuple[tf.Tensor, tf.Tensor]:
+    def _in_chunks(self, stand: tf.Tensor, steps: _Steps) -> _Done:
         """Returns `_done` for all matches that stand, bool [n, S], in operations whose shapes are known beforehand."""
         n, most = stand.shape
         chunk = MATCHES_OF_STEP * n
@@ -130,23 +142,20 @@ class Neighbourhood(snt.Module):
         total = numbers[-1] + tf.cast(standing[-1], tf.int32)
         first = tf.gather(steps.codes.inputs.actions.first, steps.action)
 
-        def add(begin: tf.Tensor, sums: tf.Tensor, changes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        def add(begin: tf.Tensor, *so_far: tf.Tensor) -> tuple[tf.Tensor, ...]:
             here = standing & (numbers >= begin) & (numbers < begin + chunk)
             found = tf.math.unsorted_segment_sum(tf.range(n * most), tf.where(here, numbers - begin, -1), chunk)
             rows = found // most
             matches = tf.gather(first, rows) + found % most
             there = tf.cast(begin + tf.range(chunk) < total, tf.float32)
-            more_sums, more_changes = self._done(rows, matches, there, steps)
-            return begin + chunk, sums + more_sums, changes + more_changes
+            more = self._done(rows, matches, there, steps)
+            return begin + chunk, *(sums + here for sums, here in zip(so_far, more, strict=True))
 
-        nothing = (tf.zeros([n, steps.features.shape[1] + SUMS]), tf.zeros(steps.legal.shape))
-        _, sums, changes = tf.while_loop(lambda begin, *_: begin < total, add, (tf.constant(0), *nothing))
-        return sums, changes
+        nothing = (tf.zeros([n, steps.features.shape[1] + SUMS]), *[tf.zeros(steps.legal.shape)] * 2)
+        return _Done(*tf.while_loop(lambda begin, *_: begin < total, add, (tf.constant(0), *nothing))[1:])
 
-    def _done(
-        self, rows: tf.Tensor, matches: tf.Tensor, there: tf.Tensor, steps: _Steps
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns sums [n, hidden + SUMS] over the matches of every step, and their changes [n, A + 1].
+    def _done(self, rows: tf.Tensor, matches: tf.Tensor, there: tf.Tensor, steps: _Steps) -> _Done:
+        """Returns what the matches of every step do together.
 
         Args:
           rows: int32 [m], the step of every match.
@@ -157,8 +166,9 @@ class Neighbourhood(snt.Module):
         inputs, n, width = steps.codes.inputs, tf.shape(steps.legal)[0], tf.shape(steps.legal)[1]
         rules, slots = tf.gather(inputs.neighbours.rows, matches), tf.gather(inputs.neighbours.slots, matches)
         places = rows[:, tf.newaxis] * width + slots
-        bits = (2.0 * tf.gather(tf.reshape(steps.legal, [-1]), places) - 1.0) * tf.cast(slots < width - 1, tf.float32)
-        features = tf.nn.relu(tf.gather(steps.features, rows) + product_with_own(bits, rules, self._read))
+        bits = self._bits(places, tf.cast(slots < width - 1, tf.float32), steps)
+        read = tf.reshape(self._read, [self._read.shape[0], -1, self._read.shape[3]])
+        features = tf.nn.relu(tf.gather(steps.features, rows) + product_with_own(bits, rules, read))
 
         carried, surprise = self._carried(rows, matches, rules, features, steps)
         carried *= there
@@ -172,7 +182,22 @@ class Neighbourhood(snt.Module):
         changes = tf.math.unsorted_segment_sum(
             tf.reshape(change * carried[:, tf.newaxis], [-1]), tf.reshape(places, [-1]), n * width
         )
-        return tf.math.unsorted_segment_sum(sums, rows, n), tf.reshape(changes, [n, width])
+        taken = tf.math.unsorted_segment_sum(carried, rows * width + matches, n * width)
+        by_action = (tf.reshape(each, [n, width]) for each in (changes, taken))
+        return _Done(tf.math.unsorted_segment_sum(sums, rows, n), *by_action)
+
+    def _bits(self, places: tf.Tensor, there: tf.Tensor, steps: _Steps) -> tf.Tensor:
+        """Returns the bits of m matches, slot by slot, and of a slot kind by kind: [m, P · kinds].
+
+        Args:
+          places: int32 [m, P], where the bit of every slot is among all bits of the steps.
+          there: float32 [m, P], 0 for empty slots.
+        """
+        bits = (2.0 * tf.gather(tf.reshape(steps.legal, [-1]), places) - 1.0) * there
+        if not self._remembers:
+            return bits
+        past = tf.gather(tf.reshape(steps.past, [-1]), places) * there
+        return tf.reshape(tf.stack([bits, past], axis=2), [-1, 2 * places.shape[1]])
 
     def _carried(
         self, rows: tf.Tensor, matches: tf.Tensor, rules: tf.Tensor, features: tf.Tensor, steps: _Steps
@@ -196,12 +221,19 @@ SUMS = 3
 """Sums beside those of the features: the count, the rewards, the surprise."""
 
 
-def _together(done: tuple[tf.Tensor, tf.Tensor], features: tf.Tensor) -> CarriedOut:
-    """Returns the sums and changes of `Neighbourhood._done` in their form."""
-    sums, changes = done
-    summed, (count, earned, surprise) = sums[:, :-SUMS], tf.unstack(sums[:, -SUMS:], axis=1)
+class _Done(NamedTuple):
+    """Sums over matches: of the features and of `SUMS` other things [n, hidden + SUMS], and by action [n, A + 1]."""
+
+    sums: tf.Tensor
+    changes: tf.Tensor
+    taken: tf.Tensor
+
+
+def _together(done: _Done, features: tf.Tensor) -> CarriedOut:
+    """Returns the sums of `Neighbourhood._done` in their form."""
+    summed, (count, earned, surprise) = done.sums[:, :-SUMS], tf.unstack(done.sums[:, -SUMS:], axis=1)
     mean = tf.ensure_shape(summed / tf.maximum(count, 1.0)[:, tf.newaxis], features.shape)
-    return CarriedOut(mean, count, earned, changes, surprise)
+    return CarriedOut(mean, count, earned, done.changes, done.taken, surprise)
 
 
 def _standing(action: tf.Tensor, legal: tf.Tensor, actions: ActionInputs) -> tf.Tensor:

@@ -128,7 +128,8 @@ class MdnRnnTraining:
         states = self.model.unroll(real.state[:-1], real.action, codes)
         times, columns = tf.unstack(tf.cast(tf.where(real.alive), tf.int32), axis=1)
         hidden, z = _at(states.hidden, times, columns), _at(real.state, times, columns)
-        action, legal = _at(real.action, times, columns), _as_bits(_at(real.legal, times, columns))
+        action = _at(real.action, times, columns)
+        legal, past = (_as_bits(_at(each, times, columns)) for each in (real.legal, real.past))
         carried = () if isinstance(real.carried, tuple) else _at(real.carried, times, columns)
         brought = RealSteps(
             reward=_at(real.reward, times, columns),
@@ -138,7 +139,7 @@ class MdnRnnTraining:
         )
         losses = []
         for number, member in enumerate(self.model.members):
-            seen = self.model.see(number, hidden, z, action, legal, codes, carried)
+            seen = self.model.see(number, hidden, z, action, legal, past, codes, carried)
             predictions = self.model.predict_freely(number, seen)
             losses.append(step_losses(member, predictions, seen, brought, tf.gather(counts[:, number], columns)))
         return {name: tf.add_n([each[name] for each in losses]) / len(losses) for name in losses[0]}
@@ -162,6 +163,7 @@ def _signature(model: MdnRnn) -> list[object]:
         reward=rewards,
         terminal=flags,
         alive=flags,
+        past=tf.TensorSpec([None, None, None], tf.bool),
         carried=tf.TensorSpec([None, None, None], tf.bool) if model.sizes.everywhere else (),
     )
     return [inputs_signature(model.sizes), real, tf.TensorSpec([None, len(model.members)], tf.float32)]

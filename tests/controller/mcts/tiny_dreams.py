@@ -25,7 +25,7 @@ class TinyDream:
 
     def state(self, states: np.ndarray) -> DreamState:
         seen = self.world.observe(tf.constant(states))
-        return DreamState(seen.z, seen.h, seen.h, seen.action_mask)
+        return DreamState(seen.z, seen.h, seen.h, seen.action_mask, tf.zeros_like(seen.action_mask))
 
     def begun(self, state: DreamState) -> DreamState:
         return state

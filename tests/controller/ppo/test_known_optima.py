@@ -1,4 +1,4 @@
-"""PPO finds the optimum of graphs whose every state was looked at, in the real environment, from almost every seed.
+"""PPO finds the optimum of graphs whose every state was looked at, for real and in dreams, from almost every seed.
 
 False alarm of the tests with twenty seeds: if each seed fails with probability 1 %, two or more of twenty do so in
 1.7 % of all sets of seeds; the seeds are fixed.
@@ -20,7 +20,11 @@ from controller.worlds.real import RealWorld
 from environment import GraphSubstitutionEnv
 from tests.controller.exhaustive import best_improvement
 from tests.controller.shared_product import shared_product
+from tests.worldmodel.toy_world import SMALL
 from worldmodel.config import EncoderConfig
+from worldmodel.data.episodes import collect
+from worldmodel.dream.dream_env import DreamEnv
+from worldmodel.fitting import fit
 
 TWENTY = range(20)
 CLOSE = 1e-4
@@ -71,6 +75,28 @@ def test_ppo_finds_the_optimum_for_real(
         return PpoController.for_real(env, REAL, policy, ENCODER, seed=seed)
 
     assert np.mean(found_from(TWENTY, make, RealWorld(make_env), env, tmp_path)) >= 0.95
+
+
+def finds_in_a_dream(make_env: Callable[[], GraphSubstitutionEnv], seed: int) -> bool:
+    """Returns whether a policy finds the optimum that was trained in nothing but a dream from random episodes."""
+    env = make_env()
+    episodes = collect(env, num_episodes=200, seed=seed)
+    model = fit(episodes, env, SMALL, seed=seed)
+    config, policy = PpoConfig(updates=40, batch=32, horizon=12), PolicyConfig(torso=(32, 32), width=8, mask_width=8)
+    player = PpoController.for_dream(model, config, policy, seed=seed)
+    player.train(DreamEnv.of_episodes(model, episodes), seed=seed)
+    played = play_episode(env, player, seed=seed, deterministic=True)
+    return played.improvement >= best_improvement(env) - CLOSE
+
+
+def test_ppo_finds_an_optimum_in_a_dream() -> None:
+    assert finds_in_a_dream(products, seed=0)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("make_env", [fires, products])
+def test_ppo_finds_the_optimum_in_dreams(make_env: Callable[[], GraphSubstitutionEnv]) -> None:
+    assert np.mean([finds_in_a_dream(make_env, seed) for seed in TWENTY]) >= 0.95
 
 
 @pytest.mark.parametrize("make_env", [fires, products])

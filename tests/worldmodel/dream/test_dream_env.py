@@ -174,7 +174,8 @@ def test_rollouts_are_made_of_steps(world_model: WorldModel, starts: StartStates
     """Without noise, stepping by hand along a rollout's actions gives the rollout."""
     still = DreamEnv(world_model, starts, replace(LENIENT, temperature=0.0))
     played = still.rollout(POLICY, batch=BATCH, horizon=HORIZON, seed=3)
-    state = DreamState(played.state[0], played.hidden[0], still_cell(still), played.legal[0])
+    drawn = first_states(still)
+    state = DreamState(played.state[0], played.hidden[0], drawn.cell, played.legal[0], drawn.past)
     for t in range(HORIZON):
         alive = played.alive[t].numpy()
         state, reward, terminal = still.step(state, played.action[t], tf.constant([0, t]))
@@ -184,10 +185,10 @@ def test_rollouts_are_made_of_steps(world_model: WorldModel, starts: StartStates
         np.testing.assert_array_equal(state.action_mask.numpy()[alive], played.legal[t + 1].numpy()[alive])
 
 
-def still_cell(dream: DreamEnv) -> tf.Tensor:
-    """Returns the LSTM cells of the start states that a rollout with seed 3 draws."""
+def first_states(dream: DreamEnv) -> DreamState:
+    """Returns the start states that a rollout with seed 3 draws."""
     start_seed = tf.unstack(tf.random.split(tf.constant([3, 0]), 3))[0]
-    return dream.start(BATCH, start_seed).cell
+    return dream.start(BATCH, start_seed)
 
 
 def test_temperature_zero_leaves_nothing_to_chance(world_model: WorldModel, starts: StartStates) -> None:

@@ -45,7 +45,8 @@ def some_step(
     mask = generator.random((n, model.num_actions + 1)) < 0.5
     z, codes, dynamics = tf.random.stateless_normal([n, 8], [seed, 1]), codes or codes_of(model), model.mdn_rnn
     h = dynamics.advance(z, tf.constant(actions), dynamics.initial_state(n), codes).hidden
-    (prediction, *_) = dynamics.predict(h, z, tf.constant(actions), tf.constant(mask, tf.float32), codes)
+    legal, past = tf.constant(mask, tf.float32), tf.zeros(mask.shape)
+    (prediction, *_) = dynamics.predict(h, z, tf.constant(actions), legal, past, codes)
     return prediction, actions, mask
 
 
@@ -87,7 +88,7 @@ def test_log_scales_are_bounded_whatever_the_input(world_model: WorldModel) -> N
     actions, mask = tf.zeros([20], tf.int32), tf.ones([20, world_model.num_actions + 1])
     h = model.advance(wild, actions, model.initial_state(20), codes).hidden
     low, high = model.config.log_sigma_range
-    log_sigmas = model.predict(h, wild, actions, mask, codes)[0]["latent"].log_sigmas.numpy()
+    log_sigmas = model.predict(h, wild, actions, mask, tf.zeros_like(mask), codes)[0]["latent"].log_sigmas.numpy()
     assert np.all((log_sigmas >= low) & (log_sigmas <= high))
 
 
@@ -114,7 +115,8 @@ def test_a_separate_reward_head_leaves_the_others_alone(episodes: EpisodeBuffer)
     some_step(model, codes=codes)
     shared = [*member._shared.trainable_variables, *member._outcome.trainable_variables]
     h, z = tf.random.stateless_normal([9, SMALL.mdn_rnn.hidden], [0, 2]), tf.random.stateless_normal([9, 8], [0, 3])
-    arguments = h, z, tf.zeros([9], tf.int32), tf.ones([9, model.num_actions + 1]), codes
+    bits = [9, model.num_actions + 1]
+    arguments = h, z, tf.zeros([9], tf.int32), tf.ones(bits), tf.zeros(bits), codes
     with tf.GradientTape(persistent=True) as tape:
         (prediction,) = model.mdn_rnn.predict(*arguments)
     assert all(gradient is None for gradient in tape.gradient(prediction["reward"].earned, shared))

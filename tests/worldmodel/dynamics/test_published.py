@@ -47,9 +47,9 @@ def test_predictions_read_z_and_h_alone(published: WorldModel) -> None:
 
     def some_prediction() -> dict[str, object]:
         actions = tf.constant(rng.integers(0, published.num_actions + 1, N), tf.int32)
-        legal = tf.constant(rng.random((N, published.num_actions + 1)) < 0.5, tf.float32)
-        (prediction,) = dynamics.predict(h, z, actions, legal, codes)
-        return dict(prediction)
+        legal, past = (tf.constant(rng.random((N, published.num_actions + 1)) < 0.5, tf.float32) for _ in range(2))
+        (prediction,) = dynamics.predict(h, z, actions, legal, past, codes)
+        return {name: part for name, part in prediction.items() if name != "taken"}
 
     one, other = some_prediction(), some_prediction()
     assert set(one) == {"latent", "reward", "terminal", "mask"}

@@ -53,13 +53,14 @@ def neighbourhood(model: WorldModel) -> Neighbourhood:
 
 
 @pytest.fixture(scope="module")
-def steps(model: WorldModel) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Features, everywhere-actions and masks in which about half of all actions are legal."""
+def steps(model: WorldModel) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Features, everywhere-actions, masks in which about half of all actions are legal, and what is past."""
     generator, table = np.random.default_rng(2), model.table
     action = generator.choice(np.flatnonzero(table.is_everywhere), STEPS).astype(np.int32)
     legal = generator.random((STEPS, table.num_actions + 1)) < 0.5
-    width = model.mdn_rnn.config.neighbour_hidden
-    return generator.standard_normal((STEPS, width)).astype(np.float32), action, legal.astype(np.float32)
+    past = ~legal & (generator.random(legal.shape) < 0.3)
+    features = generator.standard_normal((STEPS, model.mdn_rnn.config.neighbour_hidden)).astype(np.float32)
+    return features, action, legal.astype(np.float32), past.astype(np.float32)
 
 
 def sites_of(model: WorldModel, action: int) -> np.ndarray:
@@ -77,9 +78,9 @@ def assert_same(found: CarriedOut, expected: CarriedOut) -> None:
 def test_all_matches_together_change_what_each_alone_changes(
     model: WorldModel, codes: ActionCodes, neighbourhood: Neighbourhood, steps: Any
 ) -> None:
-    features, action, legal = steps
+    features, action, legal, past = steps
     told = np.ones_like(legal, bool)
-    together = neighbourhood(features, tf.constant(action), tf.constant(legal), codes, tf.constant(told))
+    together = neighbourhood(features, *map(tf.constant, (action, legal, past)), codes, tf.constant(told))
     for row in range(STEPS):
         sites = [site for site in sites_of(model, action[row]) if legal[row, site]]
         assert together.count[row] == len(sites)
@@ -87,7 +88,11 @@ def test_all_matches_together_change_what_each_alone_changes(
             continue
         rows = np.full(len(sites), row)
         alone = neighbourhood(
-            tf.constant(features[rows]), tf.constant(sites, tf.int32), tf.constant(legal[rows]), codes
+            tf.constant(features[rows]),
+            tf.constant(sites, tf.int32),
+            tf.constant(legal[rows]),
+            tf.constant(past[rows]),
+            codes,
         )
         assert (alone.count.numpy() == 1).all()
         np.testing.assert_allclose(together.changes[row, :-1], alone.changes.numpy().sum(axis=0)[:-1], atol=2e-4)
@@ -97,20 +102,21 @@ def test_all_matches_together_change_what_each_alone_changes(
 def test_what_matches_earn_adds_up(
     model: WorldModel, codes: ActionCodes, neighbourhood: Neighbourhood, steps: Any
 ) -> None:
-    features, action, legal = map(tf.constant, steps)
+    features, action, legal, past = map(tf.constant, steps)
     told = tf.ones_like(legal, tf.bool)
     price = np.random.default_rng(4).standard_normal(model.num_actions + 1).astype(np.float32)
 
     def earned(rows: tf.Tensor, matches: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
         return tf.gather(price, matches) * tf.reduce_sum(features, axis=1)
 
-    found = neighbourhood(features, action, legal, codes, told, earned)
+    found = neighbourhood(features, action, legal, past, codes, told, earned)
     for row in range(STEPS):
         sites = [site for site in sites_of(model, int(action[row])) if legal[row, site]]
         total = 0.0
         for site in sites:
             one = tf.constant([site], tf.int32)
-            alone = neighbourhood(features[row : row + 1], one, legal[row : row + 1], codes)
+            here = slice(row, row + 1)
+            alone = neighbourhood(features[here], one, legal[here], past[here], codes)
             total += float(price[site] * tf.reduce_sum(alone.features))
         np.testing.assert_allclose(found.earned[row], total, rtol=1e-3, atol=1e-3)
 
@@ -119,42 +125,43 @@ def test_what_matches_earn_adds_up(
 def test_matches_in_chunks_do_the_same(
     codes: ActionCodes, neighbourhood: Neighbourhood, steps: Any, compiled: bool
 ) -> None:
-    features, action, legal = map(tf.constant, steps)
+    arguments = tuple(map(tf.constant, steps))
 
     @tf.function(jit_compile=compiled, autograph=False)
     def foreseen(*arguments: tf.Tensor) -> CarriedOut:
         return neighbourhood(*arguments, codes)
 
-    unknown = [tf.TensorSpec([None, *each.shape[1:]], each.dtype) for each in (features, action, legal)]
+    unknown = [tf.TensorSpec([None, *each.shape[1:]], each.dtype) for each in arguments]
 
     @tf.function(input_signature=unknown, autograph=False)
     def at_once(*arguments: tf.Tensor) -> CarriedOut:
         return neighbourhood(*arguments, codes)
 
-    assert_same(foreseen(features, action, legal), at_once(features, action, legal))
-    standing = np.asarray(legal).sum() / len(codes.inputs.actions.first) * len(codes.inputs.actions.places)
-    few = slice(0, 2)
+    assert_same(foreseen(*arguments), at_once(*arguments))
+    standing = np.asarray(arguments[2]).sum() / len(codes.inputs.actions.first) * len(codes.inputs.actions.places)
+    few = [each[:2] for each in arguments]
     assert standing > MATCHES_OF_STEP, "one chunk would not do"
-    assert_same(foreseen(features[few], action[few], legal[few]), at_once(features[few], action[few], legal[few]))
+    assert_same(foreseen(*few), at_once(*few))
 
 
 def test_only_what_is_carried_out_counts(
     model: WorldModel, codes: ActionCodes, neighbourhood: Neighbourhood, steps: Any
 ) -> None:
-    features, action, legal = steps
+    features, action, legal, past = steps
     carried = np.zeros_like(legal, bool)
     for row in range(STEPS):
         carried[row, [site for site in sites_of(model, action[row]) if legal[row, site]][:1]] = True
-    arguments = features, tf.constant(action), tf.constant(legal), codes
+    arguments = features, *map(tf.constant, (action, legal, past)), codes
     told, predicted = neighbourhood(*arguments, tf.constant(carried)), neighbourhood(*arguments)
     np.testing.assert_array_equal(told.count, carried.sum(axis=1))
+    np.testing.assert_array_equal(told.taken, carried)
     assert (told.surprise.numpy()[carried.any(axis=1)] > 0).all() and not predicted.surprise.numpy().any()
     _, bias = neighbourhood.tables["rules"]
     saved = bias.numpy()
     bias.assign(np.full_like(saved, -1e6))
     nothing = neighbourhood(*arguments)
     bias.assign(saved)
-    assert not nothing.count.numpy().any() and not nothing.changes.numpy()[:, :-1].any()
+    assert not any(each.numpy().any() for each in (nothing.count, nothing.taken, nothing.changes[:, :-1]))
 
 
 def test_masks_offer_everywhere_what_stands_at_two_sites(

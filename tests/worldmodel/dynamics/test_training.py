@@ -110,7 +110,8 @@ def seen(model: WorldModel, actions: np.ndarray, masks: np.ndarray) -> Seen:
     mdn_rnn = model.mdn_rnn
     h, z = (tf.zeros([len(actions), width]) for width in (mdn_rnn.config.hidden, mdn_rnn.sizes.latent))
     codes = mdn_rnn.action_codes(model.inputs(model.start_graph()))
-    return mdn_rnn.see(0, h, z, tf.constant(actions), tf.constant(masks, tf.float32), codes)
+    legal, past = tf.constant(masks, tf.float32), tf.zeros(masks.shape)
+    return mdn_rnn.see(0, h, z, tf.constant(actions), legal, past, codes)
 
 
 def brought(rewards: np.ndarray) -> RealSteps:

@@ -82,12 +82,13 @@ def test_more_data_and_no_step_change_no_prediction_of_what_is_known(
     )
     inputs = before.inputs(before.start_graph()), of_known
     actions, n = tf.range(len(known)), len(known)
-    z, mask = tf.random.stateless_normal([n, 8], [0, 1]), tf.random.stateless_uniform([n, n], [0, 2]) < 0.5
+    z = tf.random.stateless_normal([n, 8], [0, 1])
+    legal, past = (tf.cast(tf.random.stateless_uniform([n, n], [0, seed]) < 0.5, tf.float32) for seed in (2, 3))
     found = []
     for model, graph in zip((before, after), inputs, strict=True):
         dynamics, codes = model.mdn_rnn, model.mdn_rnn.action_codes(graph)
         h = dynamics.advance(z, actions, dynamics.initial_state(n), codes).hidden
-        seen = dynamics.see(0, h, z, actions, tf.cast(mask, tf.float32), codes)
+        seen = dynamics.see(0, h, z, actions, legal, past, codes)
         found.append(tf.nest.flatten(dynamics.predict_freely(0, seen)))
     for old, new in zip(*found, strict=True):
         np.testing.assert_allclose(new, old, atol=1e-4)
@@ -112,7 +113,8 @@ def slot_weights(model: WorldModel) -> np.ndarray:
     """All weights of every slot: [rows, P, weights]."""
     tables = model.mdn_rnn.tables()
     (read, bias), (write,) = (tables[kind] for kind in ("slots", "slots last"))
-    return np.concatenate([read, bias[..., tf.newaxis], np.moveaxis(write, 1, 2)], axis=-1)
+    of_kinds = np.reshape(read, [*read.shape[:2], -1])
+    return np.concatenate([of_kinds, bias[..., tf.newaxis], np.moveaxis(write, 1, 2)], axis=-1)
 
 
 def slot_places(model: WorldModel) -> dict[tuple[int, ...], tuple[int, int]]:
