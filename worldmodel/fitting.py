@@ -18,7 +18,7 @@ from worldmodel.data.actions import ActionTable
 from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.dream.noise import cost_noise
 from worldmodel.dynamics.mdn_rnn import MdnRnn
-from worldmodel.dynamics.neighbourhood import neighbour_slots, neighbourhood_rows
+from worldmodel.dynamics.neighbourhood import NO_SLOT, neighbour_slots, neighbourhood_rows
 from worldmodel.dynamics.reward_table import reward_deviation
 from worldmodel.dynamics.start_graphs import ModelSizes
 from worldmodel.dynamics.training import GraphData, MdnRnnTraining
@@ -197,6 +197,8 @@ def _cost_per_reward(model: WorldModel, parts: Mapping[str, EpisodeBuffer]) -> f
 
 
 def _slots(data: TrainingData, config: MdnRnnConfig) -> np.ndarray:
+    if config.features == "state":
+        return np.full((data.buffer.num_rules, 1, 2), NO_SLOT, np.int32)
     return neighbour_slots(data.buffer, config.neighbours, config.neighbour_reach)
 
 

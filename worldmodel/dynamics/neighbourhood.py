@@ -10,12 +10,11 @@ Everywhere-actions have no site, so they have no neighbourhood and are in none.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from worldmodel.data.actions import LOCATION_BITS, MAX_LOCATIONS, ActionTable, pack, unpack
-from worldmodel.data.episodes import Episode, EpisodeBuffer
+from worldmodel.data.actions import ActionTable, pack
+from worldmodel.data.episodes import EpisodeBuffer
+from worldmodel.dynamics.slot_evidence import Evidence, slots_of, telling_bits, varying_bits
 
 NO_SLOT = -1
 """Stands in place of a rule if a slot is not used."""
@@ -25,22 +24,28 @@ def neighbour_slots(buffer: EpisodeBuffer, most: int, reach: int) -> np.ndarray:
     """Returns the slots of every rule, which are the same on all graphs.
 
     Args:
-      buffer: the episodes that show which bits switch and which vary.
+      buffer: the episodes that show which bits switch, and which bits tell what switches.
       most: the largest number of slots of a rule. The bits that the rule switches come first, in order of frequency.
-        The remaining slots go to bits that vary when the rule is applied, in order of distance.
+        Then come bits that tell what it switches, in order of information, and then bits that vary when it is applied,
+        in order of distance.
       reach: how many sites away a bit may be that does not switch.
     Returns:
       int32 [R, P, 2]: the other rule (`NO_SLOT` if the rule needs no more slots), and its site minus the action's. P is
       the number of slots of the rule that has the most, at least 1.
     """
-    switched, legal, applications = _evidence(buffer, reach)
-    known = np.isin(legal.keys, switched.keys)
-    varying = _Counted(legal.keys[~known], legal.counts[~known]).where_below(applications)
-    rules, others, offsets = _slots(np.concatenate([switched.keys, varying]))
-    preference = np.concatenate([-switched.counts, np.abs(offsets[len(switched.keys) :])])
-    is_read = np.arange(len(rules)) >= len(switched.keys)
+    seen = Evidence.of(buffer, reach)
+    switched, counts = np.unique(seen.switched.keys, return_counts=True)
+    telling, information = telling_bits(seen)
+    varying = varying_bits(seen)
+    parts = [switched, telling, varying]
+    keys = np.concatenate(parts)
+    kind = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    preference = np.concatenate([-counts, -information, np.abs(slots_of(varying)[2])])
+    first = np.sort(np.unique(keys, return_index=True)[1])  # a bit of several kinds is of the first
+    keys, kind, preference = keys[first], kind[first], preference[first]
+    rules, others, offsets = slots_of(keys)
     # Ties are broken by the slot, not by the order of the data.
-    order = np.lexsort((offsets, others, preference, is_read, rules))
+    order = np.lexsort((offsets, others, preference, kind, rules))
     rank = np.arange(len(order)) - np.searchsorted(rules[order], rules[order])
     kept, rank = order[rank < most], rank[rank < most]
     slots = np.full((buffer.num_rules, max(1, 1 + rank.max(initial=0)), 2), NO_SLOT, np.int32)
@@ -80,81 +85,3 @@ def neighbour_table(slots: np.ndarray, table: ActionTable) -> np.ndarray:
     at_sites = ~table.is_everywhere[:-1, np.newaxis] & ~table.is_everywhere[found]
     neighbours[:-1] = np.where(there & (found >= 0) & at_sites, found, table.num_actions)
     return neighbours
-
-
-class _Counted(NamedTuple):
-    """Counts of slots: ascending keys (see `_keys`) and how often each was seen, int64 [n] each."""
-
-    keys: np.ndarray
-    counts: np.ndarray
-
-    @classmethod
-    def none(cls) -> _Counted:
-        return cls(np.zeros(0, int), np.zeros(0, int))
-
-    @classmethod
-    def of(cls, parts: list[_Counted]) -> _Counted:
-        """Adds up the counts of all parts."""
-        keys, counts = (np.concatenate(columns) for columns in zip(cls.none(), *parts, strict=True))
-        distinct, places = np.unique(keys, return_inverse=True)
-        return cls(distinct, np.bincount(places, counts, len(distinct)).astype(int))
-
-    def where_below(self, applications: np.ndarray) -> np.ndarray:
-        """Returns the keys of the slots that were seen less often than their rule was applied."""
-        rules, _, _ = _slots(self.keys)
-        return self.keys[self.counts < applications[rules]]
-
-
-def _evidence(buffer: EpisodeBuffer, reach: int) -> tuple[_Counted, _Counted, np.ndarray]:
-    """Returns the slots that rules switched, the slots that were legal when rules were applied, and applications [R].
-
-    Args:
-      reach: how far a legal slot may be from the rule's site; a switched slot may be at any distance.
-    """
-    switched: list[_Counted] = []
-    legal: list[_Counted] = []
-    applications = np.zeros(buffer.num_rules, int)
-    for episode in buffer:
-        times = np.flatnonzero(episode.kinds(buffer.num_rules) < buffer.num_rules)
-        applications += np.bincount(episode.actions[times, 0], minlength=buffer.num_rules)
-        before, after = _states(episode, times), _states(episode, times + 1)
-        switched.append(_seen(episode, times, np.setxor1d(before, after, assume_unique=True)))
-        legal.append(_seen(episode, times, before, reach))
-    return _Counted.of(switched), _Counted.of(legal), applications
-
-
-def _states(episode: Episode, times: np.ndarray) -> np.ndarray:
-    """Returns the legal actions of the states at `times`, without everywhere-actions: int64 [n].
-
-    The lower 32 bits are the packed code of the action, the upper bits are the place of its state in `times`.
-    """
-    lengths = np.diff(episode.legal_offsets)[times]
-    first = np.repeat(episode.legal_offsets[times] - (np.cumsum(lengths) - lengths), lengths)
-    codes = episode.legal_codes[first + np.arange(lengths.sum())]
-    states = (np.repeat(np.arange(len(times)), lengths) << 32) | codes
-    return states if episode.everywhere is None else states[unpack(codes)[:, 1] != episode.everywhere]
-
-
-def _seen(episode: Episode, times: np.ndarray, states: np.ndarray, reach: int = MAX_LOCATIONS) -> _Counted:
-    """Counts the actions of `_states` that are within reach, as slots of the rewrites that were taken at `times`."""
-    taken = episode.actions[times[states >> 32]].astype(int)
-    others, locations = unpack(states & 0x7FFFFFFF).astype(int).T
-    offsets = locations - taken[:, 1]
-    near = np.abs(offsets) <= reach
-    return _Counted(*np.unique(_keys(taken[:, 0], others, offsets)[near], return_counts=True))
-
-
-_OFFSET_BITS = LOCATION_BITS + 1
-_RULE_BITS = 31 - LOCATION_BITS
-
-
-def _keys(rules: np.ndarray, others: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Packs slots (rule, other rule, offset) into numbers: int64 [n]."""
-    keys: np.ndarray = (((rules << _RULE_BITS) | others) << _OFFSET_BITS) | (offsets + MAX_LOCATIONS)
-    return keys
-
-
-def _slots(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Inverts `_keys`: returns rules, other rules and offsets."""
-    pairs, offsets = keys >> _OFFSET_BITS, (keys & ((1 << _OFFSET_BITS) - 1)) - MAX_LOCATIONS
-    return pairs >> _RULE_BITS, pairs & ((1 << _RULE_BITS) - 1), offsets

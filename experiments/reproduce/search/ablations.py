@@ -52,6 +52,7 @@ CHANGES: Mapping[str, Change] = {
     "one round": Change(DREAM, ("recollect.rounds=1",)),
     "what is omitted": Change(DREAM, ("recollect.omitted=0.2",)),
     "directed collection": Change(DREAM, ("collect.directed=0.5",)),
+    "no memory of sites": Change(DREAM, ("world_model.mdn_rnn.remembers=false",)),
     "ensemble": Change(DREAM, ("world_model.mdn_rnn.ensemble=3",)),
     "uncertain rewrites": Change(DREAM, ("world_model.mdn_rnn.ensemble=3", "recollect.uncertain=0.2")),
     "no telescoping": Change(DREAM, ("dream.telescoping=false",)),

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
+from collections.abc import Hashable
 
 import numpy as np
 import pytest
 
-from worldmodel.data.actions import unpack
+from worldmodel.data.actions import pack, unpack
 from worldmodel.data.episodes import Episode, EpisodeBuffer
 from worldmodel.dynamics.neighbourhood import NO_SLOT, neighbour_slots, neighbour_table, neighbourhood_rows
 
-Slots = Counter[tuple[int, int]]
+Slot = tuple[int, int]
+Slots = Counter[Slot]
 
 
 def switched_codes(episode: Episode, t: int) -> np.ndarray:
@@ -20,26 +23,50 @@ def switched_codes(episode: Episode, t: int) -> np.ndarray:
 def slots_by_hand(buffer: EpisodeBuffer, most: int, reach: int) -> dict[int, list[tuple[int, int]]]:
     """The definition, one rewrite after another: rule -> its slots."""
     applications: Counter[int] = Counter()
-    switched: dict[int, Slots] = {}
-    legal: dict[int, Slots] = {}
+    switched: dict[int, Slots] = defaultdict(Counter)
+    legal: dict[int, Slots] = defaultdict(Counter)
+    at_sites: dict[tuple[int, int], list[tuple[frozenset[Slot], dict[Slot, str]]]] = defaultdict(list)
     for episode in buffer:
+        past: set[int] = set()
         for t, (rule, location) in enumerate(episode.actions.tolist()):
-            if rule == buffer.num_rules:
-                continue
-            applications[rule] += 1
-            for counts, codes in ((switched, switched_codes(episode, t)), (legal, episode.codes_at(t))):
-                places = [(other, at - location) for other, at in unpack(codes).tolist()]
-                counts.setdefault(rule, Counter()).update(places)
+            before, after = set(episode.codes_at(t).tolist()), set(episode.codes_at(t + 1).tolist())
+            if rule < buffer.num_rules:
+                applications[rule] += 1
+                changes, offered, behind = (around(codes, location) for codes in (before ^ after, before, past))
+                switched[rule].update(changes)
+                legal[rule].update(offered)
+                bits = dict.fromkeys(offered, "legal") | dict.fromkeys(behind, "past")
+                at_sites[rule, location].append((frozenset(changes), bits))
+            past = (past | set(pack(np.array([[rule, location]])).tolist())) - after
+    nats: dict[int, Slots] = defaultdict(Counter)
+    for (rule, _), seen in at_sites.items():
+        for slot in {slot for _, bits in seen for slot in bits}:
+            nats[rule][slot] += len(seen) * information([(changes, bits.get(slot, "no")) for changes, bits in seen])
     found = {}
     for rule, count in applications.items():
         first = sorted(switched[rule], key=lambda slot: (-switched[rule][slot], slot))
-        varying = [
-            slot
-            for slot, seen in legal[rule].items()
-            if seen < count and slot not in switched[rule] and abs(slot[1]) <= reach
+        near = [slot for slot in {*legal[rule], *nats[rule]} if abs(slot[1]) <= reach]
+        telling = [slot for slot in near if nats[rule][slot] > 0]
+        varying = [slot for slot in near if 0 < legal[rule][slot] < count]
+        order = [
+            *first,
+            *sorted(telling, key=lambda slot: (-round(nats[rule][slot], 6), slot)),
+            *sorted(varying, key=lambda slot: (abs(slot[1]), slot)),
         ]
-        found[rule] = (first + sorted(varying, key=lambda slot: (abs(slot[1]), slot)))[:most]
+        found[rule] = list(dict.fromkeys(order))[:most]
     return found
+
+
+def around(codes: set[int], location: int) -> list[Slot]:
+    return [(other, at - location) for other, at in unpack(np.array(sorted(codes), np.int32)).tolist()]
+
+
+def information(pairs: list[tuple[Hashable, Hashable]]) -> float:
+    """The mutual information of two things that were seen together, less what chance gives on average."""
+    n, both = len(pairs), Counter(pairs)
+    one, other = (Counter(column) for column in zip(*pairs, strict=True))
+    nats = sum(count / n * math.log(count * n / (one[x] * other[y])) for (x, y), count in both.items())
+    return nats - (len(one) - 1) * (len(other) - 1) / (2 * n)
 
 
 @pytest.mark.parametrize(("most", "reach"), [(64, 4), (64, 0), (7, 20), (1, 1), (0, 5)])
