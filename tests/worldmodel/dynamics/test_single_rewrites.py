@@ -164,6 +164,19 @@ def test_only_what_is_carried_out_counts(
     assert not any(each.numpy().any() for each in (nothing.count, nothing.taken, nothing.changes[:, :-1]))
 
 
+def test_what_is_past_matters_if_the_model_remembers(
+    model: WorldModel, codes: ActionCodes, neighbourhood: Neighbourhood, steps: Any
+) -> None:
+    features, action, legal, past = map(tf.constant, steps)
+    found = [neighbourhood(features, action, legal, bits, codes).changes.numpy() for bits in (past, 0.0 * past)]
+    assert not np.allclose(*found)
+    near = model.mdn_rnn.config.neighbour_hidden
+    rows, slots, *_ = neighbourhood.tables["slots"][0].shape
+    forgetful = Neighbourhood(rows, slots, near, everywhere=True, remembers=False)
+    found = [forgetful(features, action, legal, bits, codes).changes.numpy() for bits in (past, 0.0 * past)]
+    np.testing.assert_array_equal(*found)
+
+
 def test_masks_offer_everywhere_what_stands_at_two_sites(
     model: WorldModel, codes: ActionCodes, buffer: EpisodeBuffer
 ) -> None:
