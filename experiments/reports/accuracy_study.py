@@ -286,6 +286,7 @@ class AccuracyStudy:
             reward=np.array(record.rewards[:steps], np.float32)[:, np.newaxis],
             terminal=np.zeros((steps, 1), bool),
             alive=np.ones((steps, 1), bool),
+            past=np.zeros_like(legal),
         )
         return Windows(
             trajectory=trajectory,
