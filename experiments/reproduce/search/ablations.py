@@ -49,6 +49,9 @@ CHANGES: Mapping[str, Change] = {
     "pointer": Change(REAL, ("policy.head=pointer",)),
     "one site at a time": Change(DREAM, ("environment.everywhere=false",)),
     "no recollection": Change(DREAM, ("recollect.rounds=0",)),
+    "two large rounds": Change(
+        DREAM, ("recollect.rounds=2", "recollect.episodes=100", "recollect.steps=600", "ppo.updates=100")
+    ),
     "one round": Change(DREAM, ("recollect.rounds=1",)),
     "what is omitted": Change(DREAM, ("recollect.omitted=0.2",)),
     "directed collection": Change(DREAM, ("collect.directed=0.5",)),

@@ -5,8 +5,9 @@ rlflow reproduce controllers bert-base generated-100 --controllers greedy,taso,p
 
 The graphs are the six of the papers with five seeds, and twelve that nobody had looked at, `generated-100` to
 `generated-111`, with two. The searches that can use time are given `--seconds` each; those that end earlier have found
-what they can. What draws nothing at random is played once. Learning is given the preset `demo` with two rounds of
-recollection, and its time counts. A unit takes up to 15 minutes, all of them some 60 hours of one core.
+what they can. What draws nothing at random is played once. Learning is given the preset `demo` with four
+rounds of recollection, each with half of the usual episodes and steps, and its time counts. A unit takes up to 15
+minutes, all of them some 60 hours of one core.
 """
 
 from __future__ import annotations

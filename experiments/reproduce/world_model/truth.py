@@ -25,7 +25,7 @@ from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path
 from experiments.pipeline.learning import Learning, learner, train
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
-from experiments.reproduce.search.controllers import GRAPHS, QUICK
+from experiments.reproduce.search.controllers import GRAPHS, PLAYERS, QUICK
 from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Play, Player
 from experiments.reproduce.table import UNDEFINED, Table, mean_of
 from experiments.runs.directory import RunDirectory
@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # TensorFlow is imported when something is played
 NAME = "truth"
 ROW = "ppo dream"
 SCHEDULES: Mapping[str, tuple[str, Player]] = {
-    "usual": (ROW, Player("ppo", ("world=dream", "recollect.rounds=2"))),
+    "usual": (ROW, PLAYERS[ROW]),
     "starved": (f"{ROW}, starved", Player("ppo", ("world=dream", "collect.episodes=12", "recollect.rounds=0"))),
 }
 """The rows of `controllers`, of which `usual` is one, and how they learn."""
@@ -122,8 +122,11 @@ def judged(name: str, schedule: str, scale: str, seed: int, progress: ProgressDi
 
 
 def play_of(name: str, schedule: str, scale: str, seed: int) -> Play:
-    """Returns the play whose world models and policy a unit judges."""
-    return Play(name, *SCHEDULES[schedule], scale, SECONDS[scale], seed)
+    """Returns the play whose world models and policy a unit judges; a quick look has two rounds by `usual` too."""
+    row, player = SCHEDULES[schedule]
+    if scale == "smoke" and schedule == "usual":
+        player = replace(player, settings=(*player.settings, "recollect.rounds=2"))
+    return Play(name, row, player, scale, SECONDS[scale], seed)
 
 
 def judge(learning: Learning, others: Run, play: Play) -> dict[str, Record]:
