@@ -30,7 +30,7 @@ class Seen(NamedTuple):
     """The inputs of the heads for n steps: all that is known before the steps happen.
 
     Attributes:
-      z: float32 [n, Z]; action: int32 [n]; legal, past: float32 [n, A + 1], before the step.
+      z: float32 [n, Z]; action: int32 [n]; legal: float32 [n, A + 1], before the step.
       shared: float32 [n, head_hidden], features that the mask, the reward and the terminal share.
       local: float32 [n, neighbour_hidden], features of the legal actions near the sites that are rewritten.
       outcome: float32 [n, head_hidden], features made of `shared` and `local`.
@@ -44,7 +44,6 @@ class Seen(NamedTuple):
     z: tf.Tensor
     action: tf.Tensor
     legal: tf.Tensor
-    past: tf.Tensor
     shared: tf.Tensor
     local: tf.Tensor
     outcome: tf.Tensor

@@ -145,7 +145,6 @@ class Member(snt.Module):
             z=z,
             action=action,
             legal=legal,
-            past=past,
             shared=shared,
             local=local,
             outcome=self._outcomes(shared, local),

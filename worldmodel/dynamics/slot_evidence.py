@@ -34,13 +34,11 @@ class Evidence(NamedTuple):
     """What was seen when rules were applied at single sites.
 
     Attributes:
-      rules: the rule of each application [n].
-      sites: a number of the rule and the site of each application [n].
+      sites: the rule and the site of each application, packed [n].
       switched: the bits that switched.
       legal, past: the bits within reach that were legal before, and those that were past (`worldmodel.data.past`).
     """
 
-    rules: np.ndarray
     sites: np.ndarray
     switched: _Bits
     legal: _Bits
@@ -62,15 +60,14 @@ class Evidence(NamedTuple):
             kinds = (switched, MAX_LOCATIONS), (before, reach), (_past(episode, times), reach)
             parts.append([_around(episode, times, each, first, distance) for each, distance in kinds])
             taken.append(episode.actions[times].astype(int))
-        pairs = np.concatenate(taken)
-        return cls(pairs[:, 0], pack(pairs), *(_Bits.joined([part[kind] for part in parts]) for kind in range(3)))
+        return cls(pack(np.concatenate(taken)), *(_Bits.joined([part[kind] for part in parts]) for kind in range(3)))
 
 
 def varying_bits(seen: Evidence) -> np.ndarray:
     """Returns the keys of bits that were legal in some applications of a rule, but not in all."""
     keys, counts = np.unique(seen.legal.keys, return_counts=True)
     rules, _, _ = slots_of(keys)
-    applications = np.bincount(seen.rules, minlength=rules.max(initial=0) + 1)
+    applications = np.bincount(unpack(seen.sites)[:, 0], minlength=rules.max(initial=0) + 1)
     return keys[counts < applications[rules]]
 
 

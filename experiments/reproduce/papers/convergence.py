@@ -29,8 +29,8 @@ from experiments.pipeline.evaluate import STAGE as EVALUATION
 from experiments.pipeline.learning import EXPLOIT
 from experiments.pipeline.learning import STAGE as TRAINING
 from experiments.pipeline.world_model import ACCURACY
-from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
-from experiments.reproduce.papers.players import DREAMED, REAL, add_long, chosen_players, presets_text
+from experiments.reproduce.options import chosen_graphs, chosen_seeds, run_units
+from experiments.reproduce.papers.players import DREAMED, REAL, add_runs, chosen_players, presets_text
 from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.plays import ON_PAPER, UNITS, units_of
 from experiments.reproduce.table import Table, interval_of_seeds
@@ -80,9 +80,7 @@ class Point(NamedTuple):
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this figure has."""
-    add_graphs(parser, ", ".join(GRAPHS))
-    add_seeds(parser, SEEDS)
-    add_long(parser)
+    add_runs(parser, GRAPHS, SEEDS)
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:

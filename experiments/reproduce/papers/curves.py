@@ -21,8 +21,8 @@ import numpy as np
 
 from environment.statistics.runs import interquartile_mean
 from experiments.executors.units import Record
-from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
-from experiments.reproduce.papers.players import DREAMED, REAL, add_long, chosen_players, presets_text
+from experiments.reproduce.options import chosen_graphs, chosen_seeds, run_units
+from experiments.reproduce.papers.players import DREAMED, REAL, add_runs, chosen_players, presets_text
 from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.plays import ON_PAPER, units_of
 from experiments.reproduce.table import Experiment, Table, interval_of_seeds
@@ -74,9 +74,7 @@ class Curves:
         return Experiment(description, self._add_options, self.reproduce)
 
     def _add_options(self, parser: argparse.ArgumentParser) -> None:
-        add_graphs(parser, ", ".join(GRAPHS))
-        add_seeds(parser, self.seeds)
-        add_long(parser)
+        add_runs(parser, GRAPHS, self.seeds)
 
     def reproduce(self, options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         """Reads the runs, and does those that are not finished."""

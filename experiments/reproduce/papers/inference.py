@@ -31,7 +31,7 @@ from experiments.reproduce.options import (
     require_one_process,
     run_units,
 )
-from experiments.reproduce.papers.players import PLAYERS, add_long, chosen_players
+from experiments.reproduce.papers.players import PLAYERS, add_long, chosen_players, presets_text
 from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.never_slower import OurBest, our_best
 from experiments.reproduce.search.plays import PRICES, SECONDS, Play
@@ -118,6 +118,11 @@ class Inferences(NamedTuple):
     reference: str
     costs: str
     notes: Sequence[str]
+
+    def about(self, options: argparse.Namespace) -> list[str]:
+        """Returns sentences on how the graphs were found, on what is missing, and on each row."""
+        found = f"Controllers minimise {self.costs}. {presets_text(options)}"
+        return [found, *self.notes, *(f"{row}: {label}." for row, label in self.labels.items())]
 
 
 def inferences(options: argparse.Namespace, progress: ProgressDisplay, *, memory: bool) -> Inferences:

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 
 from experiments.executors.units import Record
 from experiments.pipeline.evaluate import STAGE as EVALUATION
-from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
-from experiments.reproduce.papers.players import add_long, chosen_players, presets_text
+from experiments.reproduce.options import chosen_graphs, chosen_seeds, run_units
+from experiments.reproduce.papers.players import add_runs, chosen_players, presets_text
 from experiments.reproduce.papers.printed import OPTIMISATION_SECONDS
 from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.plays import ON_PAPER, units_of
@@ -43,9 +43,7 @@ COLUMNS = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this figure has."""
-    add_graphs(parser, ", ".join(GRAPHS))
-    add_seeds(parser, SEEDS)
-    add_long(parser)
+    add_runs(parser, GRAPHS, SEEDS)
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:

@@ -16,6 +16,7 @@ import argparse
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from experiments.reproduce.options import add_graphs, add_seeds
 from experiments.reproduce.search.controllers import PLAYERS as ALL
 from experiments.reproduce.search.plays import Player
 
@@ -35,6 +36,13 @@ PLAYERS: Mapping[str, Player] = {
 """The rows by name."""
 DREAMED, REAL = ("paper dream", "ppo dream"), ("paper real", "ppo real")
 """The rows that learn in a world model, and those that learn without one."""
+
+
+def add_runs(parser: argparse.ArgumentParser, graphs: Sequence[str], seeds: str) -> None:
+    """Adds the options of a figure of learning runs: graphs, seeds and `--long`, with their defaults."""
+    add_graphs(parser, ", ".join(graphs))
+    add_seeds(parser, seeds)
+    add_long(parser)
 
 
 def add_long(parser: argparse.ArgumentParser) -> None:

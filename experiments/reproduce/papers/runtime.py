@@ -20,7 +20,6 @@ from environment.statistics.runs import interquartile_mean
 from experiments.executors.units import Record
 from experiments.reproduce.papers import inference
 from experiments.reproduce.papers.inference import Inferences, inferences, ratios_of
-from experiments.reproduce.papers.players import presets_text
 from experiments.reproduce.table import Table, interval_of_seeds
 from experiments.runs.progress import ProgressDisplay
 
@@ -44,18 +43,13 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Plays, and measures times; what is finished is not done again."""
     found = inferences(options, progress, memory=False)
     rows = list(rows_of(found))
-    about = [
-        f"Controllers minimise {found.costs}. {presets_text(options)}",
-        *found.notes,
-        *(f"{row}: {label}." for row, label in found.labels.items()),
-    ]
     return Table(
         "Run time of the graphs of each controller",
         COLUMNS,
         dict.fromkeys(("ms", "low", "high", "IQM"), ".4g"),
         rows,
         options.command_line,
-        "\n".join(f"- {line}" for line in about),
+        "\n".join(f"- {line}" for line in found.about(options)),
         finding(rows),
         {name: partial(draw, name, [row for row in rows if row["graph"] == name]) for name in found.records},
     )

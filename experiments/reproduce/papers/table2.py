@@ -22,7 +22,6 @@ from environment.statistics.runs import interquartile_mean
 from experiments.executors.units import Record
 from experiments.reproduce.papers import inference
 from experiments.reproduce.papers.inference import ONNX_RUNTIME, Inferences, inferences, ratios_of
-from experiments.reproduce.papers.players import presets_text
 from experiments.reproduce.papers.printed import INFERENCE
 from experiments.reproduce.table import UNDEFINED, Table, interval_of_seeds
 from experiments.runs.progress import ProgressDisplay
@@ -68,10 +67,8 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     rows = list(rows_of(found))
     about = [
         f"The reference is {found.labels[found.reference]}.",
-        f"Controllers minimise {found.costs}. {presets_text(options)}",
         "Printed: Table II of RLFlow and Table 4.2 of the dissertation, which differ.",
-        *found.notes,
-        *(f"{row}: {label}." for row, label in found.labels.items()),
+        *found.about(options),
     ]
     return Table(
         "Time and memory of an inference",
