@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-FORMAT_VERSION = 11
+FORMAT_VERSION = 12
 """The format of stored world models. It goes up whenever their weights or tables change their meaning. It stands here
 so that run directories can be compared without TensorFlow."""
 PAYS_PERCENT = 0.1
@@ -153,6 +153,8 @@ class MdnRnnConfig:
       neighbour_reach: the largest distance in sites of the bits that an action only reads.
       neighbour_hidden: the width of the summary that an action reads out of its neighbourhood.
       remembers: whether an action also reads which rewrites its neighbourhood has behind it (`data.past`).
+      potential: whether a dream pays no more than what its states save by a potential that is fitted to the costs of
+        all states (`worldmodel.dream.bounds`); for rewards that are differences of a cost which z holds.
       hold_changes: whether predictions keep the mean change of every dimension of z within the range that the action's
         rule showed in the training data (`Statistics.rule_changes`). Training itself is never held.
       inertia: the logit by which a bit keeps its value at the start of training.
@@ -179,6 +181,7 @@ class MdnRnnConfig:
     neighbour_reach: int = 20
     neighbour_hidden: int = 64
     remembers: bool = True
+    potential: bool = True
     hold_changes: bool = True
     inertia: float = 7.0
     features: Literal["step", "state"] = "step"
@@ -256,7 +259,7 @@ class DreamConfig:
     temperature: float = 1.0
     root_fraction: float = 0.5
     pessimism: float = 0.0
-    legal_from: float = 0.9
+    legal_from: float = 0.98
     telescoping: bool = True
     noise: bool = True
 

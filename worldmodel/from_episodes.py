@@ -18,6 +18,7 @@ from worldmodel.data.actions import ActionTable
 from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.dynamics.mdn_rnn import MdnRnn
 from worldmodel.dynamics.neighbourhood import neighbour_table, rows_of_actions
+from worldmodel.dynamics.potential import KINDS_OF_BITS, fitted
 from worldmodel.dynamics.reward_table import (
     ActionRewards,
     rewards_of_rules,
@@ -93,19 +94,21 @@ def untrained(
     starts = np.stack([raw[start] for start in data.parts])
     spread = np.concatenate([visited[start] - centre for start, centre in centres.items()])
     deviation = _deviation(spread) if is_real else np.ones_like(starts[0])
+    of_actions, of_rules = _potentials(data, mdn_rnn)
     statistics = Statistics(
         deviation=deviation,
         offset=np.mean(np.stack(list(centres.values())) - starts, axis=0) * is_real,
         start_mean=starts.mean(axis=0),
         start_deviation=_deviation(starts - starts.mean(axis=0), of_constant=np.inf),
         slots=slots,
+        rule_potential=of_rules,
         encoder_states=encoder_states,
         **_facts(data, raw, deviation),
     )
     model = WorldModel(signature, encoder, mdn_rnn, statistics, [], embeddings=embeddings)
     parts = data.scaled_parts.items()
     rewards = {start: ActionRewards.of_single_rewrites(part, data.tables[start]) for start, part in parts}
-    return _with_start_graphs(model, data, centres, rewards)
+    return _with_start_graphs(model, data, centres, rewards, of_actions)
 
 
 def extended(before: WorldModel, mdn_rnn: MdnRnn, data: TrainingData, slots: np.ndarray) -> WorldModel:
@@ -118,14 +121,15 @@ def extended(before: WorldModel, mdn_rnn: MdnRnn, data: TrainingData, slots: np.
     """
     raw = before.embeddings(data.buffer.used_graphs())
     facts = _facts(data, raw, before.statistics.deviation)
-    statistics = dataclasses.replace(before.statistics, slots=slots, **facts)
+    of_actions, of_rules = _potentials(data, mdn_rnn)
+    statistics = dataclasses.replace(before.statistics, slots=slots, rule_potential=of_rules, **facts)
     model = WorldModel(before.signature, before.encoder, mdn_rnn, statistics, [], embeddings=before.embeddings.copy())
     rewards, centres = {}, {}
     for start, part in data.scaled_parts.items():
         table, known = data.tables[start], before.start_graphs[start]
         rewards[start] = ActionRewards.of_single_rewrites(part, table).keeping(table, known.rewards, known.table)
         centres[start] = known.centre
-    return _with_start_graphs(model, data, centres, rewards)
+    return _with_start_graphs(model, data, centres, rewards, of_actions)
 
 
 def adapt(model: WorldModel, buffer: EpisodeBuffer) -> WorldModel:
@@ -148,17 +152,24 @@ def adapt(model: WorldModel, buffer: EpisodeBuffer) -> WorldModel:
     larger_by = (raw - statistics.start_mean)[-1:] / statistics.deviation[-1:]
     share = float(model.mdn_rnn.cost.times_cheaper(tf.constant(larger_by, tf.float32))[0])
     rewards = ActionRewards.of_rules(share * statistics.rule_mean, share * statistics.rule_spread, table)
-    return model.with_start_graphs([_start_graph(model, buffer, table, centre, rewards, (UNKNOWN, UNKNOWN))])
+    potential = share * statistics.rule_potential[table.rules] * ~table.is_everywhere[:, np.newaxis]
+    unknown = (UNKNOWN, UNKNOWN)
+    return model.with_start_graphs([_start_graph(model, buffer, table, centre, rewards, potential, unknown)])
 
 
 def _with_start_graphs(
-    model: WorldModel, data: TrainingData, centres: Mapping[str, np.ndarray], rewards: Mapping[str, ActionRewards]
+    model: WorldModel,
+    data: TrainingData,
+    centres: Mapping[str, np.ndarray],
+    rewards: Mapping[str, ActionRewards],
+    potentials: Mapping[str, np.ndarray],
 ) -> WorldModel:
     """Returns the model with the start graphs of its data, whose rows follow each other in the learned tables."""
     graphs, first_site, first_action = [], UNKNOWN + 1, UNKNOWN + 1
     for start, part in data.parts.items():
         table, rows = data.tables[start], (first_site, first_action)
-        graphs.append(_start_graph(model, part, table, centres[start], rewards[start], rows))
+        known = centres[start], rewards[start], potentials[start]
+        graphs.append(_start_graph(model, part, table, *known, rows))
         first_site, first_action = first_site + table.num_sites, first_action + table.num_actions + 1
     return model.with_start_graphs(graphs)
 
@@ -169,6 +180,7 @@ def _start_graph(
     table: ActionTable,
     centre: np.ndarray,
     rewards: ActionRewards,
+    potential: np.ndarray,
     first_rows: tuple[int, int],
 ) -> StartGraph:
     """Makes a start graph.
@@ -187,9 +199,26 @@ def _start_graph(
         nodes=nodes_at_sites(table, model.embeddings.of_operators(graph), locations),
         neighbours=Neighbours(rows_of_actions(slots, table), neighbour_table(slots, table)),
         rewards=rewards,
+        potential=potential,
         first_site=first_rows[0],
         first_action=first_rows[1],
     )
+
+
+def _potentials(data: TrainingData, mdn_rnn: MdnRnn) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Returns what `potential.fitted` finds: by start graph, and for the rules, the mean of the graphs that have them.
+
+    It is 0 if the dynamics have no use for it.
+    """
+    rows = data.buffer.num_rules + 1
+    if not mdn_rnn.has_potential:
+        nothing = {start: np.zeros((table.num_actions + 1, KINDS_OF_BITS)) for start, table in data.tables.items()}
+        return {start: each.astype(np.float32) for start, each in nothing.items()}, np.zeros((rows, KINDS_OF_BITS))
+    found = {start: fitted(part, data.tables[start]) for start, part in data.parts.items()}
+    there = np.stack([np.isin(np.arange(rows), data.tables[start].rules) for start in found])
+    weights = there[..., np.newaxis] / np.maximum(there.sum(axis=0), 1)[:, np.newaxis]
+    of_rules = np.sum(weights * np.stack([of_rules for _, of_rules in found.values()]), axis=0)
+    return {start: of_actions for start, (of_actions, _) in found.items()}, of_rules.astype(np.float32)
 
 
 def _facts(data: TrainingData, raw: Mapping[str, np.ndarray], deviation: np.ndarray) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from worldmodel.config import DreamConfig
 from worldmodel.data.batches import EpisodeData
 from worldmodel.data.episodes import EpisodeBuffer, RewriteEnv
 from worldmodel.data.trajectory import Policy, Trajectory
+from worldmodel.dream.bounds import open_account
 from worldmodel.dream.latent_env import LatentEnv
 from worldmodel.dream.noise import draw_keys
 from worldmodel.dream.settlement import draw_numbers, open_ledger
@@ -185,7 +186,11 @@ class DreamEnv:
 
     def begun(self, state: DreamState) -> DreamState:
         """Returns real states as the first states of rows, with new ledgers; rewards of such rows do not scatter."""
-        return state._replace(ledger=open_ledger(state.action_mask, self._numbers, self._remembered))
+        ledger = open_ledger(state.action_mask, self._numbers, self._remembered)
+        model = self._model.mdn_rnn
+        bits = state.action_mask, state.past
+        account = open_account(model, state.z, *bits, self._codes.inputs) if model.has_potential else ()
+        return state._replace(ledger=ledger, account=account)
 
     def _draw(self, batch: int, seed: tf.Tensor) -> tf.Tensor:
         """Draws the indices of start states: int32 [batch]."""

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from worldmodel.data.past import past_after
 from worldmodel.data.trajectory import LatentObservation
+from worldmodel.dream.bounds import bounded
 from worldmodel.dream.noise import noise_of
 from worldmodel.dream.settlement import STATES, settled
 from worldmodel.dynamics.latent_heads import with_last
@@ -29,7 +30,8 @@ class DreamState(NamedTuple):
 
     The ledger float64 [B, 4, L] holds what rewards have added up to, see `settlement`. States have one from the moment
     that a dream begins with them; others have (). The noise int64 [B] is the key of each row's noise, see
-    `worldmodel.dream.noise`; () if rewards do not scatter.
+    `worldmodel.dream.noise`; () if rewards do not scatter. The account float32 [B, 2] is explained in `bounds`; () if
+    the model has no potential, and before a dream begins.
     """
 
     z: tf.Tensor
@@ -39,6 +41,7 @@ class DreamState(NamedTuple):
     past: tf.Tensor
     ledger: tf.Tensor | tuple[()] = ()
     noise: tf.Tensor | tuple[()] = ()
+    account: tf.Tensor | tuple[()] = ()
 
     def observation(self) -> LatentObservation:
         """Returns what a policy sees of the state."""
@@ -118,13 +121,16 @@ def dream_step(
     if not (isinstance(state.noise, tuple) or isinstance(ledger, tuple) or isinstance(state.ledger, tuple)):
         before, after = (noise_of(state.noise, each[:, STATES, -1]) for each in (state.ledger, ledger))
         reward += settings.temperature * model.sizes.cost_noise * (before - after)
+    account = state.account
+    if not isinstance(account, tuple):
+        reward, account = bounded(model, account, reward, state.z, mask, past, codes.inputs)
     drawn = _drawn(model, predictions, settings.temperature, seed)
     if model.cost.per_reward is not None:  # rewards are not drawn, and neither is the cost that they add up to
         drawn = with_last(drawn, model.cost.after(state.z, reward))
     z = tf.where(stays, state.z, drawn)
     nothing_left = ~tf.reduce_any(mask[:, :-1], axis=-1)
     terminal = stays[:, 0] | (terminal_logit > 0.0) | nothing_left
-    reached = DreamState(z, recurrent.hidden, recurrent.cell, mask, past, ledger, state.noise)
+    reached = DreamState(z, recurrent.hidden, recurrent.cell, mask, past, ledger, state.noise, account)
     if over is not None:
         reached = tf.nest.map_structure(functools.partial(_halted, over), state, reached)
     return reached, reward, terminal

@@ -187,6 +187,20 @@ class MdnRnn(snt.Module):
         self.cost = CostInLatent(sizes.cost_in_latent)
         self.members = [Member(config, sizes, name=f"member_{i}") for i in range(config.ensemble)]
 
+    @property
+    def has_potential(self) -> bool:
+        """Whether states have a potential, see `MdnRnnConfig.potential`."""
+        return self.config.potential and self.sizes.cost_in_latent and not self._of_state
+
+    def saved(self, legal: tf.Tensor, past: tf.Tensor, inputs: StartGraphInputs) -> tf.Tensor:
+        """Returns what states save by the potential: [n], in percent of the cost of the start graph, up to a constant.
+
+        Args:
+          legal, past: bool [n, A + 1].
+        """
+        bits = tf.cast(tf.concat([legal, past], axis=1), tf.float32)
+        return tf.linalg.matvec(bits, tf.reshape(tf.transpose(inputs.potential), [-1]))
+
     def initial_state(self, batch: int | tf.Tensor) -> snt.LSTMState:
         """Returns the zero state at the start of an episode: hidden and cell [batch, H]."""
         return self._lstm.initial_state(batch)

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from worldmodel.data.actions import ActionTable
 from worldmodel.data.episodes import EpisodeBuffer
+from worldmodel.dynamics.potential import KINDS_OF_BITS
 from worldmodel.dynamics.reward_table import ActionRewards
 
 UNKNOWN = 0
@@ -105,12 +106,14 @@ class StartGraphInputs(NamedTuple):
         cost (`ModelSizes.cost_in_latent`), else of the cost of the graph that is rewritten.
       embedding: float32 [1, Z], the start graph's embedding, standardised over all start graphs of the training data.
       cost: float32 [1], the last number of the start graph's latent.
+      potential: float32 [A + 1, 2], see `worldmodel.dynamics.potential.fitted`.
       rule_changes: float32 [K, 2, Z], see `Statistics`.
     """
 
     actions: ActionInputs
     neighbours: Neighbours
     rewards: ActionRewards
+    potential: Any
     embedding: Any
     cost: Any
     rule_changes: Any
@@ -131,6 +134,7 @@ def inputs_signature(sizes: ModelSizes) -> StartGraphInputs:
         ),
         neighbours=Neighbours(row, slots=tf.TensorSpec([None, sizes.slots], tf.int32)),
         rewards=ActionRewards(mean=number, spread=number, counts=number),
+        potential=tf.TensorSpec([None, KINDS_OF_BITS], tf.float32),
         embedding=tf.TensorSpec([1, sizes.latent], tf.float32),
         cost=tf.TensorSpec([1], tf.float32),
         rule_changes=tf.TensorSpec([None, 2, sizes.latent], tf.float32),
@@ -166,6 +170,7 @@ class Statistics:
       slots: int32 [R, P, 2], see `neighbourhood`.
       rule_mean, rule_spread: float32 [K], mean and standard deviation of the rewards of every kind, in the units of
         `StartGraphInputs.rewards`.
+      rule_potential: float32 [R + 1, 2], see `worldmodel.dynamics.potential.fitted`.
       rule_changes: float32 [K, 2, Z], least and greatest change of the latent by every kind.
       longest: number of steps of the longest training episode. Nothing is known of states further from their start.
       encoder_states: number of distinct states that the encoder was trained on.
@@ -178,6 +183,7 @@ class Statistics:
     slots: np.ndarray
     rule_mean: np.ndarray
     rule_spread: np.ndarray
+    rule_potential: np.ndarray
     rule_changes: np.ndarray
     longest: int
     encoder_states: int
@@ -205,6 +211,7 @@ class StartGraph:
       nodes: float32 [A + 1, node width], see `ActionInputs`.
       neighbours: see `Neighbours`.
       rewards: statistics of every action's rewards.
+      potential: see `StartGraphInputs`.
       first_site, first_action: first rows of this start graph in the learned tables; UNKNOWN if the model was not
         trained on the graph.
     """
@@ -216,6 +223,7 @@ class StartGraph:
     nodes: np.ndarray
     neighbours: Neighbours
     rewards: ActionRewards
+    potential: np.ndarray
     first_site: int = UNKNOWN
     first_action: int = UNKNOWN
 
@@ -260,12 +268,13 @@ class StartGraph:
             nodes=arrays["nodes"],
             neighbours=Neighbours(**{name: arrays[f"neighbours.{name}"] for name in Neighbours._fields}),
             rewards=ActionRewards(**{name: arrays[f"rewards.{name}"] for name in ActionRewards._fields}),
+            potential=arrays["potential"],
             first_site=int(arrays["first_site"]),
             first_action=int(arrays["first_action"]),
         )
 
 
-_OWN_ARRAYS = ("start", "centre", "embedding", "nodes", "first_site", "first_action")
+_OWN_ARRAYS = ("start", "centre", "embedding", "nodes", "potential", "first_site", "first_action")
 
 
 def nodes_at_sites(table: ActionTable, embedded: np.ndarray, num_locations: int) -> np.ndarray:

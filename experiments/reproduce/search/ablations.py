@@ -55,6 +55,8 @@ CHANGES: Mapping[str, Change] = {
     "one round": Change(DREAM, ("recollect.rounds=1",)),
     "what is omitted": Change(DREAM, ("recollect.omitted=0.2",)),
     "directed collection": Change(DREAM, ("collect.directed=0.5",)),
+    "legal from 0.9": Change(DREAM, ("dream.legal_from=0.9",)),
+    "no potential": Change(DREAM, ("world_model.mdn_rnn.potential=false",)),
     "no memory of sites": Change(DREAM, ("world_model.mdn_rnn.remembers=false",)),
     "ensemble": Change(DREAM, ("world_model.mdn_rnn.ensemble=3",)),
     "uncertain rewrites": Change(DREAM, ("world_model.mdn_rnn.ensemble=3", "recollect.uncertain=0.2")),
