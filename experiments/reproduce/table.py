@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -172,9 +173,20 @@ def _figures_in(directory: Path) -> Iterator[Path]:
     return (file for suffix in SUFFIXES for file in directory.glob(f"figure*.{suffix}"))
 
 
-def interval_of_seeds(own: Sequence[float]) -> tuple[float | str, ...]:
-    """Returns the mean of the seeds and the ends of its interval, which one seed does not have."""
-    found = mean_of_seeds(own)
+WHOLE = 100.0
+"""Percent that nothing can save more than."""
+
+
+def interval_of_seeds(
+    own: Sequence[float], *, least: float = -math.inf, largest: float = math.inf
+) -> tuple[float | str, ...]:
+    """Returns the mean of the seeds and the ends of its interval, which one seed does not have.
+
+    Args:
+      own: the figures.
+      least, largest: bounds of the figure, beyond which no interval reaches.
+    """
+    found = mean_of_seeds(own, least=least, largest=largest)
     return (found.value, found.low, found.high) if len(own) > 1 else (found.value, UNDEFINED, UNDEFINED)
 
 

@@ -67,7 +67,7 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
     for graph, controller in dict.fromkeys((record["graph"], record["controller"]) for record in records):
         same = [record for record in records if (record["graph"], record["controller"]) == (graph, controller)]
         learns = bool(same[0]["world"])
-        total = interval_of_seeds([60 * record["minutes"] for record in same])
+        total = interval_of_seeds([60 * record["minutes"] for record in same], least=0.0)
         evaluation = [record["stages"].get(EVALUATION, 0.0) for record in same]
         printed = OPTIMISATION_SECONDS.get(graph)
         yield {

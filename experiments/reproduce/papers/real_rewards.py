@@ -41,7 +41,7 @@ from experiments.reproduce.options import (
 from experiments.reproduce.papers.players import REAL, add_long, chosen_players, presets_text
 from experiments.reproduce.search.default_runs import LAST
 from experiments.reproduce.search.plays import PRICES, SECONDS, Play
-from experiments.reproduce.table import UNDEFINED, Table, interval_of_seeds, mean_of
+from experiments.reproduce.table import UNDEFINED, WHOLE, Table, interval_of_seeds, mean_of
 from experiments.runs.progress import ProgressDisplay
 from experiments.studies.study import numbers_of
 from taso_ext import RuleSet
@@ -161,7 +161,7 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
             "seeds": len(same),
             "step_ms": float(np.mean([step_ms(record) for record in same])),
             "promised": mean_of(same, "own"),
-            **dict(zip(("gain", "low", "high"), interval_of_seeds(gains), strict=True)),
+            **dict(zip(("gain", "low", "high"), interval_of_seeds(gains, largest=WHOLE), strict=True)),
             "IQM": interquartile_mean(np.array(gains)[:, np.newaxis]),
             "timings": mean_of(same, "end_to_end_timings"),
             **{key: mean_of(same, key) for key in ("real_steps", "minutes")},

@@ -35,7 +35,7 @@ from experiments.reproduce.papers.players import DREAMED, add_long, chosen_playe
 from experiments.reproduce.papers.printed import REWARDS as PRINTED
 from experiments.reproduce.search.controllers import QUICK
 from experiments.reproduce.search.plays import ON_PAPER, Player, units_of
-from experiments.reproduce.table import UNDEFINED, Table, interval_of_seeds, mean_of
+from experiments.reproduce.table import UNDEFINED, WHOLE, Table, interval_of_seeds, mean_of
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import RuleSet
 
@@ -161,7 +161,7 @@ def rows_of(records: Sequence[Record], agents: Sequence[str], wanted: Sequence[s
                     "name": name,
                     "alpha": alphas.get(reward, UNDEFINED),
                     "seeds": len(same),
-                    **dict(zip(("gain", "low", "high"), interval_of_seeds(own), strict=True)),
+                    **dict(zip(("gain", "low", "high"), interval_of_seeds(own, largest=WHOLE), strict=True)),
                     "IQM": interquartile_mean(np.array(own)[:, np.newaxis]),
                     "end": mean_of([{"end": record.get("sampled")} for record in same], "end"),
                     "first": float(np.mean([first for first, _ in ends])) if ends else UNDEFINED,

@@ -65,7 +65,7 @@ def rows_of(found: Inferences) -> Iterator[Record]:
             whole = [float(record["times"]["ms"]["value"]) for record in known]
             ratios = [ratios_of(record, found.reference)[row] for record in known]
             times = [ms * ratio.value for ms, ratio in zip(whole, ratios, strict=True)]
-            mean, low, high = interval_of_seeds(times)
+            mean, low, high = interval_of_seeds(times, least=0.0)
             if len(known) == 1:
                 low, high = whole[0] * ratios[0].low, whole[0] * ratios[0].high
             yield {

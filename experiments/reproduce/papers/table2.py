@@ -23,7 +23,7 @@ from experiments.executors.units import Record
 from experiments.reproduce.papers import inference
 from experiments.reproduce.papers.inference import ONNX_RUNTIME, Inferences, inferences, ratios_of
 from experiments.reproduce.papers.printed import INFERENCE
-from experiments.reproduce.table import UNDEFINED, Table, interval_of_seeds
+from experiments.reproduce.table import UNDEFINED, WHOLE, Table, interval_of_seeds
 from experiments.runs.progress import ProgressDisplay
 
 GIBIBYTE = 1 << 30
@@ -95,7 +95,7 @@ def _measured(row: str, records: Sequence[Record], reference: str) -> Record:
         return {"seeds": 0} | dict.fromkeys(FIGURES, UNDEFINED)
     ratios = [ratios_of(record, reference)[row] for record in known]
     saved = [100 * (1 - ratio.value) for ratio in ratios]
-    mean, low, high = interval_of_seeds(saved)
+    mean, low, high = interval_of_seeds(saved, largest=WHOLE)
     if len(known) == 1:
         low, high = 100 * (1 - ratios[0].high), 100 * (1 - ratios[0].low)
     times = [record["times"]["ms"]["value"] * ratio.value for record, ratio in zip(known, ratios, strict=True)]

@@ -20,7 +20,7 @@ from experiments.errors import require_at_least
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
 from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Player, units_of
-from experiments.reproduce.table import Table, interval_of_seeds, mean_of
+from experiments.reproduce.table import WHOLE, Table, interval_of_seeds, mean_of
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import RuleSet
 
@@ -141,7 +141,7 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
                 "graph": graph,
                 "controller": controller,
                 "seeds": len(same),
-                **dict(zip(("gain", "low", "high"), interval_of_seeds(own), strict=True)),
+                **dict(zip(("gain", "low", "high"), interval_of_seeds(own, largest=WHOLE), strict=True)),
                 "best": max(own),
                 **{key: mean_of(same, key) for key in ("random", "learned_from", "gap", "illegal")},
                 **{key: mean_of(same, key) for key in ("real_steps", "dreamed_steps", "minutes")},

@@ -29,7 +29,7 @@ from experiments.reproduce.options import (
 from experiments.reproduce.search.anytime import reached
 from experiments.reproduce.search.default_runs import DefaultRun, ratio_of
 from experiments.reproduce.search.plays import SMALL
-from experiments.reproduce.table import UNDEFINED, Table, interval_of_seeds
+from experiments.reproduce.table import UNDEFINED, WHOLE, Table, interval_of_seeds
 from experiments.runs.progress import ProgressDisplay
 
 GRAPHS = ("minilm-l6", "bert-l2-h128", "nasrnn", "resnet18", "inception-v3")
@@ -145,7 +145,7 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
                 "graph": graph,
                 "row": row,
                 "seeds": len(same),
-                **dict(zip(("gain", "low", "high"), interval_of_seeds(gains), strict=True)),
+                **dict(zip(("gain", "low", "high"), interval_of_seeds(gains, largest=WHOLE), strict=True)),
                 "near": len(until),
                 "timings": sum(until) / len(until) if until else UNDEFINED,
                 "timed": _mean(same, "end_to_end_timings"),

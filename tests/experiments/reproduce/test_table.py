@@ -10,6 +10,7 @@ import pytest
 from experiments import reproduce
 from experiments.cli import main
 from experiments.reproduce.search import rule_sets
+from experiments.reproduce.table import WHOLE, interval_of_seeds
 from taso_ext import RuleSet
 from tests.commands import read_table
 
@@ -84,3 +85,9 @@ def test_two_processes_make_the_table_of_one(tmp_path: Path) -> None:
     shutil.rmtree("runs")
     assert main(command) == 0
     assert read_table("rule-sets") == found
+
+
+def test_no_interval_of_savings_reaches_beyond_everything() -> None:
+    mean, low, high = map(float, interval_of_seeds([99.0, 90.0], largest=WHOLE))
+    assert low < mean == 94.5 and high == WHOLE
+    assert float(interval_of_seeds([99.0, 90.0])[2]) > WHOLE
