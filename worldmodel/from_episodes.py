@@ -18,7 +18,7 @@ from worldmodel.data.actions import ActionTable
 from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.dynamics.mdn_rnn import MdnRnn
 from worldmodel.dynamics.neighbourhood import neighbour_table, rows_of_actions
-from worldmodel.dynamics.potential import KINDS_OF_BITS, fitted
+from worldmodel.dynamics.potential import Potential, RulePotential, fitted
 from worldmodel.dynamics.reward_table import (
     ActionRewards,
     rewards_of_rules,
@@ -152,7 +152,7 @@ def adapt(model: WorldModel, buffer: EpisodeBuffer) -> WorldModel:
     larger_by = (raw - statistics.start_mean)[-1:] / statistics.deviation[-1:]
     share = float(model.mdn_rnn.cost.times_cheaper(tf.constant(larger_by, tf.float32))[0])
     rewards = ActionRewards.of_rules(share * statistics.rule_mean, share * statistics.rule_spread, table)
-    potential = share * statistics.rule_potential[table.rules] * ~table.is_everywhere[:, np.newaxis]
+    potential = statistics.rule_potential.on(table, share)
     unknown = (UNKNOWN, UNKNOWN)
     return model.with_start_graphs([_start_graph(model, buffer, table, centre, rewards, potential, unknown)])
 
@@ -162,7 +162,7 @@ def _with_start_graphs(
     data: TrainingData,
     centres: Mapping[str, np.ndarray],
     rewards: Mapping[str, ActionRewards],
-    potentials: Mapping[str, np.ndarray],
+    potentials: Mapping[str, Potential],
 ) -> WorldModel:
     """Returns the model with the start graphs of its data, whose rows follow each other in the learned tables."""
     graphs, first_site, first_action = [], UNKNOWN + 1, UNKNOWN + 1
@@ -180,7 +180,7 @@ def _start_graph(
     table: ActionTable,
     centre: np.ndarray,
     rewards: ActionRewards,
-    potential: np.ndarray,
+    potential: Potential,
     first_rows: tuple[int, int],
 ) -> StartGraph:
     """Makes a start graph.
@@ -205,20 +205,14 @@ def _start_graph(
     )
 
 
-def _potentials(data: TrainingData, mdn_rnn: MdnRnn) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Returns what `potential.fitted` finds: by start graph, and for the rules, the mean of the graphs that have them.
-
-    It is 0 if the dynamics have no use for it.
-    """
-    rows = data.buffer.num_rules + 1
+def _potentials(data: TrainingData, mdn_rnn: MdnRnn) -> tuple[dict[str, Potential], RulePotential]:
+    """Returns the potentials of the start graphs, and what is the same on all of them; 0 if dynamics do not use it."""
     if not mdn_rnn.has_potential:
-        nothing = {start: np.zeros((table.num_actions + 1, KINDS_OF_BITS)) for start, table in data.tables.items()}
-        return {start: each.astype(np.float32) for start, each in nothing.items()}, np.zeros((rows, KINDS_OF_BITS))
+        nothing = RulePotential.none(data.buffer.num_rules)
+        return {start: nothing.on(table) for start, table in data.tables.items()}, nothing
     found = {start: fitted(part, data.tables[start]) for start, part in data.parts.items()}
-    there = np.stack([np.isin(np.arange(rows), data.tables[start].rules) for start in found])
-    weights = there[..., np.newaxis] / np.maximum(there.sum(axis=0), 1)[:, np.newaxis]
-    of_rules = np.sum(weights * np.stack([of_rules for _, of_rules in found.values()]), axis=0)
-    return {start: of_actions for start, (of_actions, _) in found.items()}, of_rules.astype(np.float32)
+    of_rules = RulePotential.mean([of_rules for _, of_rules in found.values()])
+    return {start: of_graph for start, (of_graph, _) in found.items()}, of_rules
 
 
 def _facts(data: TrainingData, raw: Mapping[str, np.ndarray], deviation: np.ndarray) -> dict[str, Any]:

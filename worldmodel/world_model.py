@@ -111,7 +111,7 @@ class WorldModel:
             actions=graph.action_inputs(),
             neighbours=tf.nest.map_structure(tf.constant, graph.neighbours),
             rewards=tf.nest.map_structure(tf.constant, graph.rewards),
-            potential=tf.constant(graph.potential),
+            potential=tf.nest.map_structure(tf.constant, graph.potential),
             embedding=tf.constant(embedding[np.newaxis], tf.float32),
             cost=tf.constant(self._latent(graph.embedding, graph)[-1:], tf.float32),
             rule_changes=tf.constant(statistics.rule_changes),

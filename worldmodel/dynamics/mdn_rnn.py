@@ -199,7 +199,10 @@ class MdnRnn(snt.Module):
           legal, past: bool [n, A + 1].
         """
         bits = tf.cast(tf.concat([legal, past], axis=1), tf.float32)
-        return tf.linalg.matvec(bits, tf.reshape(tf.transpose(inputs.potential), [-1]))
+        potential, by_bit = inputs.potential, tf.transpose(bits)
+        products = tf.gather(by_bit, potential.pairs[:, 0]) * tf.gather(by_bit, potential.pairs[:, 1])
+        of_products = tf.linalg.matvec(products, potential.weights, transpose_a=True)
+        return tf.linalg.matvec(bits, tf.reshape(tf.transpose(potential.bits), [-1])) + of_products
 
     def initial_state(self, batch: int | tf.Tensor) -> snt.LSTMState:
         """Returns the zero state at the start of an episode: hidden and cell [batch, H]."""

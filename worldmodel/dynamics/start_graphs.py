@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from worldmodel.data.actions import ActionTable
 from worldmodel.data.episodes import EpisodeBuffer
-from worldmodel.dynamics.potential import KINDS_OF_BITS
+from worldmodel.dynamics.potential import KINDS_OF_BITS, Potential, RulePotential
 from worldmodel.dynamics.reward_table import ActionRewards
 
 UNKNOWN = 0
@@ -106,14 +106,14 @@ class StartGraphInputs(NamedTuple):
         cost (`ModelSizes.cost_in_latent`), else of the cost of the graph that is rewritten.
       embedding: float32 [1, Z], the start graph's embedding, standardised over all start graphs of the training data.
       cost: float32 [1], the last number of the start graph's latent.
-      potential: float32 [A + 1, 2], see `worldmodel.dynamics.potential.fitted`.
+      potential: see `worldmodel.dynamics.potential`.
       rule_changes: float32 [K, 2, Z], see `Statistics`.
     """
 
     actions: ActionInputs
     neighbours: Neighbours
     rewards: ActionRewards
-    potential: Any
+    potential: Potential
     embedding: Any
     cost: Any
     rule_changes: Any
@@ -134,7 +134,11 @@ def inputs_signature(sizes: ModelSizes) -> StartGraphInputs:
         ),
         neighbours=Neighbours(row, slots=tf.TensorSpec([None, sizes.slots], tf.int32)),
         rewards=ActionRewards(mean=number, spread=number, counts=number),
-        potential=tf.TensorSpec([None, KINDS_OF_BITS], tf.float32),
+        potential=Potential(
+            bits=tf.TensorSpec([None, KINDS_OF_BITS], tf.float32),
+            pairs=tf.TensorSpec([None, 2], tf.int32),
+            weights=number,
+        ),
         embedding=tf.TensorSpec([1, sizes.latent], tf.float32),
         cost=tf.TensorSpec([1], tf.float32),
         rule_changes=tf.TensorSpec([None, 2, sizes.latent], tf.float32),
@@ -170,7 +174,7 @@ class Statistics:
       slots: int32 [R, P, 2], see `neighbourhood`.
       rule_mean, rule_spread: float32 [K], mean and standard deviation of the rewards of every kind, in the units of
         `StartGraphInputs.rewards`.
-      rule_potential: float32 [R + 1, 2], see `worldmodel.dynamics.potential.fitted`.
+      rule_potential: see `worldmodel.dynamics.potential`.
       rule_changes: float32 [K, 2, Z], least and greatest change of the latent by every kind.
       longest: number of steps of the longest training episode. Nothing is known of states further from their start.
       encoder_states: number of distinct states that the encoder was trained on.
@@ -183,20 +187,24 @@ class Statistics:
     slots: np.ndarray
     rule_mean: np.ndarray
     rule_spread: np.ndarray
-    rule_potential: np.ndarray
+    rule_potential: RulePotential
     rule_changes: np.ndarray
     longest: int
     encoder_states: int
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Returns arrays for `np.savez`."""
-        return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        potential = {f"rule_potential.{name}": array for name, array in own.pop("rule_potential")._asdict().items()}
+        return {name: np.asarray(value) for name, value in own.items()} | potential
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> Statistics:
         """Makes statistics from the arrays of `to_arrays`."""
         numbers = {name: int(arrays[name]) for name in ("longest", "encoder_states")}
-        return cls(**(dict(arrays) | numbers))
+        potential = RulePotential(*(arrays[f"rule_potential.{name}"] for name in RulePotential._fields))
+        own = {name: array for name, array in arrays.items() if not name.startswith("rule_potential.")}
+        return cls(**(own | numbers | {"rule_potential": potential}))
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,7 +231,7 @@ class StartGraph:
     nodes: np.ndarray
     neighbours: Neighbours
     rewards: ActionRewards
-    potential: np.ndarray
+    potential: Potential
     first_site: int = UNKNOWN
     first_action: int = UNKNOWN
 
@@ -255,7 +263,8 @@ class StartGraph:
         own = {name: np.asarray(getattr(self, name)) for name in _OWN_ARRAYS}
         neighbours = {f"neighbours.{name}": array for name, array in self.neighbours._asdict().items()}
         rewards = {f"rewards.{name}": array for name, array in self.rewards._asdict().items()}
-        return own | neighbours | rewards | self.table.to_arrays()
+        potential = {f"potential.{name}": array for name, array in self.potential._asdict().items()}
+        return own | neighbours | rewards | potential | self.table.to_arrays()
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> StartGraph:
@@ -268,13 +277,13 @@ class StartGraph:
             nodes=arrays["nodes"],
             neighbours=Neighbours(**{name: arrays[f"neighbours.{name}"] for name in Neighbours._fields}),
             rewards=ActionRewards(**{name: arrays[f"rewards.{name}"] for name in ActionRewards._fields}),
-            potential=arrays["potential"],
+            potential=Potential(**{name: arrays[f"potential.{name}"] for name in Potential._fields}),
             first_site=int(arrays["first_site"]),
             first_action=int(arrays["first_action"]),
         )
 
 
-_OWN_ARRAYS = ("start", "centre", "embedding", "nodes", "potential", "first_site", "first_action")
+_OWN_ARRAYS = ("start", "centre", "embedding", "nodes", "first_site", "first_action")
 
 
 def nodes_at_sites(table: ActionTable, embedded: np.ndarray, num_locations: int) -> np.ndarray:

@@ -6,27 +6,30 @@ import numpy as np
 import pytest
 
 from tests.worldmodel.toy_world import ToyEnv, uniform_policy
-from worldmodel.data.actions import pack
+from worldmodel.data.actions import ActionTable, pack
 from worldmodel.data.batches import EpisodeData
 from worldmodel.data.episodes import EpisodeBuffer, collect
 from worldmodel.dynamics import potential
-from worldmodel.dynamics.potential import fitted
+from worldmodel.dynamics.potential import Potential, RulePotential, fitted
 
 
-def saved_by(weights: np.ndarray, buffer: EpisodeBuffer, data: EpisodeData) -> tuple[np.ndarray, np.ndarray]:
-    """Returns what all states of some episodes save in percent, by the weights and really, without their means."""
+def saved_by(found_in: Potential, buffer: EpisodeBuffer, data: EpisodeData) -> tuple[np.ndarray, np.ndarray]:
+    """Returns what all states of some episodes save in percent, by a potential and really, without their means."""
     found, real = [], []
     for row, episode in enumerate(buffer):
         whole = data.trajectory([row])
-        found.append(whole.legal[:, 0] @ weights[:, 0] + whole.past[:, 0] @ weights[:, 1])
+        bits = np.concatenate([whole.legal[:, 0], whole.past[:, 0]], axis=1)
+        one, two = found_in.pairs.T
+        found.append(bits @ found_in.bits.T.ravel() + (bits[:, one] & bits[:, two]) @ found_in.weights)
         real.append(100 * (1 - episode.cost_ms / episode.cost_ms[0]))
     return tuple(each - each.mean() for each in map(np.concatenate, (found, real)))  # type: ignore[return-value]
 
 
 def test_it_knows_states_that_it_has_not_seen(split: tuple[EpisodeBuffer, EpisodeBuffer]) -> None:
     table = split[0].action_table()
-    weights, _ = fitted(split[0], table)
-    found, real = saved_by(weights, split[1], EpisodeData(split[1], table))
+    found_in, _ = fitted(split[0], table)
+    assert len(found_in.weights)
+    found, real = saved_by(found_in, split[1], EpisodeData(split[1], table))
     assert np.square(found - real).mean() < 0.1 * np.square(real).mean()
 
 
@@ -40,14 +43,49 @@ def test_a_bit_that_was_never_seen_has_the_weight_of_its_rule(episodes: EpisodeB
     never = ~np.concatenate(whole).any(axis=0)
     never[-1] = False
     assert never.any()
-    np.testing.assert_allclose(of_actions[never, 1], of_rules[table.rules[never], 1], atol=1e-5)
-    assert np.abs(of_rules).max() > 0.1
+    np.testing.assert_allclose(of_actions.bits[never, 1], of_rules.bits[table.rules[never], 1], atol=1e-5)
+    assert np.abs(of_rules.bits).max() > 0.1
 
 
 def test_noop_and_everywhere_actions_have_no_weight() -> None:
     buffer = collect(ToyEnv(8, max_steps=12), uniform_policy(0.02), 20, seed=1)
     table = buffer.action_table()
-    assert not fitted(buffer, table)[0][-1].any()
+    assert not fitted(buffer, table)[0].bits[-1].any()
+
+
+def test_a_product_explains_what_two_bits_only_do_together() -> None:
+    """Each of two bits costs nothing alone, and both together save 5 %: no sum over bits can say that."""
+    rng = np.random.default_rng(0)
+    table = ActionTable(pack(np.array([[0, 3], [1, 4], [2, 9]])), 3)
+    bits = (rng.random((200, 6)) < 0.5).astype(np.float32)
+    left = 5.0 * bits[:, 0] * bits[:, 4]
+    for weights in (2.5 * bits[:, 0], 2.5 * bits[:, 4]):
+        left = left - weights
+    products = potential._products(bits, left - left.mean(), table, np.arange(3))
+    assert products[0].tolist() == [0, 0, 1, 1, 1], "legal(0) and past(1), one site further"
+    (pair,) = potential._sites(products[0], table)
+    assert pair.tolist() == [0, 4 + 1]
+
+
+def test_products_are_found_again_on_another_graph() -> None:
+    rule = RulePotential(
+        bits=np.zeros((3, 2), np.float32),
+        products=np.array([[0, 0, 1, 1, 2]], np.int32),
+        weights=np.array([4.0], np.float32),
+    )
+    table = ActionTable(pack(np.array([[0, 1], [0, 5], [0, 6], [1, 3], [1, 8]])), 2)
+    on_it = rule.on(table, share=0.5)
+    assert on_it.pairs.tolist() == [[0, 6 + 3], [2, 6 + 4]] and on_it.weights.tolist() == [2.0, 2.0]
+    assert not on_it.bits.any()
+
+
+def test_the_mean_of_graphs_counts_those_that_have_a_rule() -> None:
+    bits = [np.array(each, np.float32) for each in ([[1, 0], [0, 0]], [[3, 0], [0, 4]])]
+    products = [np.array(each, np.int32) for each in ([[0, 0, 0, 0, 1]], [[0, 0, 0, 0, 1], [0, 0, 0, 1, 1]])]
+    weights = [np.array(each, np.float32) for each in ([1.0], [3.0, 5.0])]
+    mean = RulePotential.mean([RulePotential(*each) for each in zip(bits, products, weights, strict=True)])
+    assert mean.bits.tolist() == [[2, 0], [0, 4]] and mean.weights.tolist() == [2.0, 5.0]
+    assert mean.products.tolist() == [[0, 0, 0, 0, 1], [0, 0, 0, 1, 1]]
 
 
 @pytest.mark.parametrize("shape", [(30, 8), (8, 30)])
