@@ -68,7 +68,7 @@ class RulePotential(NamedTuple):
         """Returns the potential of a graph with the actions of a table, in which everything saves a share of this."""
         bits = share * self.bits[table.rules] * ~table.is_everywhere[:, np.newaxis]
         found = [_sites(product, table) for product in self.products]
-        pairs = np.concatenate([np.zeros((0, KINDS_OF_BITS), np.int32), *found])
+        pairs = np.concatenate([np.zeros((0, 2), np.int32), *found])
         weights = share * np.repeat(self.weights, [len(each) for each in found])
         return Potential(bits.astype(np.float32), pairs, weights.astype(np.float32))
 

@@ -195,14 +195,14 @@ class Statistics:
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Returns arrays for `np.savez`."""
         own = {field.name: getattr(self, field.name) for field in fields(self)}
-        potential = {f"rule_potential.{name}": array for name, array in own.pop("rule_potential")._asdict().items()}
+        potential = _arrays_of("rule_potential", own.pop("rule_potential"))
         return {name: np.asarray(value) for name, value in own.items()} | potential
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> Statistics:
         """Makes statistics from the arrays of `to_arrays`."""
         numbers = {name: int(arrays[name]) for name in ("longest", "encoder_states")}
-        potential = RulePotential(*(arrays[f"rule_potential.{name}"] for name in RulePotential._fields))
+        potential = _from_arrays("rule_potential", RulePotential, arrays)
         own = {name: array for name, array in arrays.items() if not name.startswith("rule_potential.")}
         return cls(**(own | numbers | {"rule_potential": potential}))
 
@@ -261,10 +261,9 @@ class StartGraph:
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Returns arrays for `np.savez`."""
         own = {name: np.asarray(getattr(self, name)) for name in _OWN_ARRAYS}
-        neighbours = {f"neighbours.{name}": array for name, array in self.neighbours._asdict().items()}
-        rewards = {f"rewards.{name}": array for name, array in self.rewards._asdict().items()}
-        potential = {f"potential.{name}": array for name, array in self.potential._asdict().items()}
-        return own | neighbours | rewards | potential | self.table.to_arrays()
+        for name in _PARTS:
+            own |= _arrays_of(name, getattr(self, name))
+        return own | self.table.to_arrays()
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> StartGraph:
@@ -275,15 +274,25 @@ class StartGraph:
             centre=arrays["centre"],
             embedding=arrays["embedding"],
             nodes=arrays["nodes"],
-            neighbours=Neighbours(**{name: arrays[f"neighbours.{name}"] for name in Neighbours._fields}),
-            rewards=ActionRewards(**{name: arrays[f"rewards.{name}"] for name in ActionRewards._fields}),
-            potential=Potential(**{name: arrays[f"potential.{name}"] for name in Potential._fields}),
+            **{name: _from_arrays(name, kind, arrays) for name, kind in _PARTS.items()},
             first_site=int(arrays["first_site"]),
             first_action=int(arrays["first_action"]),
         )
 
 
 _OWN_ARRAYS = ("start", "centre", "embedding", "nodes", "first_site", "first_action")
+_PARTS: Mapping[str, Any] = {"neighbours": Neighbours, "rewards": ActionRewards, "potential": Potential}
+"""The fields of a `StartGraph` that are tuples of arrays, and their classes."""
+
+
+def _arrays_of(name: str, part: Any) -> dict[str, np.ndarray]:
+    """Returns the arrays of a named tuple under the name of the field that holds it."""
+    return {f"{name}.{field}": array for field, array in part._asdict().items()}
+
+
+def _from_arrays(name: str, kind: Any, arrays: Mapping[str, Any]) -> Any:
+    """Inverts `_arrays_of`; `kind` is the class of the named tuple."""
+    return kind(*(arrays[f"{name}.{field}"] for field in kind._fields))
 
 
 def nodes_at_sites(table: ActionTable, embedded: np.ndarray, num_locations: int) -> np.ndarray:
