@@ -20,8 +20,9 @@
 | `minilm-l6`              | 22,713,216  | 128 tokens | Wang et al. 2020, 6 layers: all-MiniLM-L6, as PyTorch   |
 |                          |             |            | exports its BERT with the pooler                        |
 | `bert-l2-h128`           | 4,385,920   | 128 tokens | Turc et al. 2019, called BERT-Tiny                      |
+| `t5-small`               | 35,330,816  | 128 tokens | Raffel et al. 2020, the encoder                         |
 
-The last two are no part of the papers' tables. `composed-0` and `composed-1` are random compositions of the blocks of
+The last three are no part of the papers' tables. `composed-0` and `composed-1` are random compositions of the blocks of
 SqueezeNet, Inception v3 and DALL·E mini, drawn from the seed in the name (`environment.zoo.composed`). No paper defines
 them, and tables leave them out by default. `generated-N` is another such composition for every seed N; `names` does not
 list them, because there are too many.
@@ -64,7 +65,10 @@ _FAMILIES = {
     "transformer-transducer": "transformer_transducer",
     "composed-0": "composed",
     "composed-1": "composed",
+    "t5-small": "t5",
 }
+_UNPUBLISHED = ("composed", "t5")
+"""Families that are no part of the papers' tables."""
 _OTHER_SIZES = {"minilm-l6": "bert", "bert-l2-h128": "bert"}
 """Networks of a family above whose tiny variant is that of another one."""
 
@@ -92,7 +96,7 @@ def contains(name: str) -> bool:
 
 def published_names() -> list[str]:
     """Returns the names of the full-size networks of the papers' tables, which our tables are about by default."""
-    return [name for name, family in _FAMILIES.items() if family != "composed"]
+    return [name for name, family in _FAMILIES.items() if family not in _UNPUBLISHED]
 
 
 def tiny(name: str) -> str:

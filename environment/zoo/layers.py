@@ -134,9 +134,9 @@ class SeededWeights:
         shape = (fan_out, fan_in) if transposed else (fan_in, fan_out)
         return self._normal(name, shape, std=math.sqrt(1.0 / fan_in))
 
-    def embedding(self, name: str, rows: int, width: int) -> Array:
-        """Returns an embedding table [rows, width]."""
-        return self._normal(name, (rows, width), std=EMBEDDING_STD)
+    def embedding(self, name: str, rows: int, width: int, *, std: float = EMBEDDING_STD) -> Array:
+        """Returns an embedding table [rows, width]; `std` is 1 where no norm follows it."""
+        return self._normal(name, (rows, width), std=std)
 
     def bias(self, name: str, size: int) -> Array:
         """Returns a bias [size], which is also used as the shift of a norm and as the running mean of a batch norm."""

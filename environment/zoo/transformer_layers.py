@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import TensorProto
 
-from environment.zoo.layers import Layers
+from environment.zoo.layers import EMBEDDING_STD, Layers
 
 QUERY_LAYOUT = [0, 2, 1, 3]  # [batch, token, head, unit] -> [batch, head, token, unit]
 KEY_LAYOUT = [0, 2, 3, 1]  # the same with the last two swapped for the scores: [batch, head, unit, token]
@@ -53,10 +53,10 @@ class TransformerLayers(Layers):
         bias = self.weights.bias(f"{module}.bias", fan_out)
         return self.writer.node("Add", self.writer.weight(f"{module}.bias", bias), x, scope=self.scope(module))
 
-    def lookup(self, indices: str, module: str, rows: int) -> str:
+    def lookup(self, indices: str, module: str, rows: int, *, std: float = EMBEDDING_STD) -> str:
         """Writes `torch.nn.Embedding`: a learned vector [hidden] for each index."""
         name = f"{module}.weight"
-        table = self.writer.weight(name, self.weights.embedding(name, rows, self.hidden))
+        table = self.writer.weight(name, self.weights.embedding(name, rows, self.hidden, std=std))
         return self.writer.node("Gather", table, indices, scope=self.scope(module))
 
     def gelu(self, x: str, module: str) -> str:

@@ -178,6 +178,21 @@ def transducer_operators(audio: int, label: int) -> Counter[str]:
     return blocks + Counter({**outside, **pairs})
 
 
+def t5_operators(layers: int) -> Counter[str]:
+    """Counts the operators of the encoder of T5.
+
+    A block has 6 linear layers without biases, 2 attention products, a sum with the biases of the scores, a softmax,
+    4 head layouts (Reshape and Transpose: q, k, v, merge), a ReLU, 2 residual sums and 2 norms. A norm has 7 operators.
+    Outside are an embedding, a norm, 5 operators for the mask, 3 for the distances and the sum of both.
+    Source: Raffel et al. 2020, section 2.1.
+    """
+    norm = {"Pow": 1, "ReduceMean": 1, "Add": 1, "Sqrt": 1, "Div": 1, "Mul": 2}
+    block = {"MatMul": 8, "Add": 1 + 2, "Softmax": 1, "Reshape": 4, "Transpose": 4, "Relu": 1}
+    outside = {"Gather": 2, "Transpose": 1, "Unsqueeze": 3, "Cast": 1, "Sub": 1, "Mul": 1, "Add": 1}
+    norms = Counter({operator: (2 * layers + 1) * count for operator, count in norm.items()})
+    return Counter({operator: layers * count for operator, count in block.items()}) + norms + Counter(outside)
+
+
 OPERATORS = {
     "squeezenet1.1": squeezenet_operators(fires=8, pools=3),
     "squeezenet1.1-tiny": squeezenet_operators(fires=2, pools=2),
@@ -236,6 +251,14 @@ def test_smaller_berts_have_the_published_number_of_parameters(name: str, number
     model = zoo.build(name)
     assert parameters(model) == number
     assert operators(model) == bert_operators(layers)
+
+
+@pytest.mark.parametrize(("name", "layers"), [("t5-small", 6), ("t5-small-tiny", 2)])
+def test_t5_has_the_published_layers(name: str, layers: int) -> None:
+    """Source: Hugging Face's `num_parameters()` of the `T5EncoderModel` of t5-small."""
+    model = zoo.build(name)
+    assert operators(model) == t5_operators(layers)
+    assert name != "t5-small" or parameters(model) == 35_330_816
 
 
 @pytest.mark.parametrize("name", FULL_SIZE)

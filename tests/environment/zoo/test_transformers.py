@@ -1,4 +1,4 @@
-"""DALL·E mini and the transformer transducer compute the equations of their papers, written as loops in NumPy."""
+"""DALL·E mini, T5 and the transformer transducer compute the equations of their papers, written as loops in NumPy."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from environment import zoo
 from environment.zoo.dalle_mini import DALLE_MINI, DALLE_MINI_TINY, DalleMiniConfig
+from environment.zoo.t5 import T5_SMALL_TINY, T5Config, buckets_of_distances
 from environment.zoo.transformer_transducer import TRANSDUCER, TRANSDUCER_TINY, TransducerConfig
 
 EPSILON = 1e-5
@@ -64,6 +65,44 @@ def dalle_mini(model: onnx.ModelProto, config: DalleMiniConfig, ids: np.ndarray,
         gated = gelu(net.linear(read, f"{block}.glu.fc0")) * net.linear(read, f"{block}.glu.fc1")
         x = x + net.linear(net.layer_norm(gated, f"{block}.glu.ln1"), f"{block}.glu.fc2")
     return net.layer_norm(x, "final_ln")
+
+
+def t5(model: onnx.ModelProto, config: T5Config, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Computes the encoder of Raffel et al. 2020, section 2.1: norms by the root mean square, no biases of layers.
+
+    The bias of a score is drawn from a table by the bucket of the distance from the query i to the key j.
+    """
+    net, width = Reference(model), config.hidden // config.heads
+
+    def norm(x: np.ndarray, module: str) -> np.ndarray:
+        return x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + config.epsilon) * net.parameters[f"{module}.weight"]
+
+    biases = net.parameters["encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"]
+    x = net.parameters["shared.weight"][ids]
+    for block in (f"encoder.block.{layer}" for layer in range(config.layers)):
+        read, attention = norm(x, f"{block}.layer.0.layer_norm"), f"{block}.layer.0.SelfAttention"
+        q, k, v = (net.linear(read, f"{attention}.{role}") for role in "qkv")
+        found = np.zeros_like(x)
+        for number in range(config.heads):
+            head = slice(number * width, (number + 1) * width)
+            for i in range(len(ids)):
+                seen = np.flatnonzero(mask)
+                scores = [q[i, head] @ k[j, head] + biases[t5_bucket(j - i, config), number] for j in seen]
+                found[i, head] = softmax(np.array(scores)) @ v[seen, head]
+        x = x + net.linear(found, f"{attention}.o")
+        wide = net.linear(norm(x, f"{block}.layer.1.layer_norm"), f"{block}.layer.1.DenseReluDense.wi")
+        x = x + net.linear(np.maximum(wide, 0), f"{block}.layer.1.DenseReluDense.wo")
+    return norm(x, "encoder.final_layer_norm")
+
+
+def t5_bucket(distance: int, config: T5Config) -> int:
+    """Returns the bucket of a distance: one for each short one, then one for each equal step of the logarithm."""
+    half, far = config.buckets // 2, abs(distance)
+    bucket = far
+    if far >= half // 2:
+        steps = math.log(far / (half / 2)) / math.log(config.longest / (half / 2))
+        bucket = min(half // 2 + int(steps * (half - half // 2)), half - 1)
+    return bucket + (half if distance > 0 else 0)
 
 
 def sinusoid(distance: int, size: int) -> np.ndarray:
@@ -130,15 +169,39 @@ def run(model: onnx.ModelProto, **feeds: np.ndarray) -> np.ndarray:
     return np.asarray(output)[0]
 
 
-@pytest.mark.parametrize("hidden_tokens", [0, 5])
-def test_dalle_mini_is_the_published_encoder(hidden_tokens: int) -> None:
-    config, model = DALLE_MINI_TINY, zoo.build("dalle-mini-tiny")
+def masked_text(config: DalleMiniConfig | T5Config, hidden_tokens: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns drawn tokens, and a mask that hides some of them."""
     generator = np.random.default_rng(0)
     ids = generator.integers(0, config.vocabulary, config.sequence)
     mask = np.ones(config.sequence, np.int64)
     mask[generator.permutation(config.sequence)[:hidden_tokens]] = 0
+    return ids, mask
+
+
+@pytest.mark.parametrize("hidden_tokens", [0, 5])
+def test_dalle_mini_is_the_published_encoder(hidden_tokens: int) -> None:
+    config, model = DALLE_MINI_TINY, zoo.build("dalle-mini-tiny")
+    ids, mask = masked_text(config, hidden_tokens)
     output = run(model, input_ids=ids, attention_mask=mask)
     np.testing.assert_allclose(output, dalle_mini(model, config, ids, mask), atol=1e-5)
+
+
+@pytest.mark.parametrize("hidden_tokens", [0, 5])
+def test_t5_is_the_published_encoder(hidden_tokens: int) -> None:
+    config, model = T5_SMALL_TINY, zoo.build("t5-small-tiny")
+    ids, mask = masked_text(config, hidden_tokens)
+    output = run(model, input_ids=ids, attention_mask=mask)
+    np.testing.assert_allclose(output, t5(model, config, ids, mask), atol=1e-5)
+
+
+def test_buckets_of_t5_are_the_published_ones() -> None:
+    """From the paper, section 2.1: 32 buckets up to a distance of 128, beyond which all distances share one."""
+    buckets = buckets_of_distances(200, 32, 128)
+    assert list(buckets[:9, 0]) == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+    assert list(buckets[0, :9]) == [0, 17, 18, 19, 20, 21, 22, 23, 24]
+    assert [int(buckets[distance, 0]) for distance in (11, 12, 127, 128, 199)] == [8, 9, 15, 15, 15]
+    assert (np.diff(buckets[:, 0]) >= 0).all()
+    assert set(buckets.ravel()) == set(range(32)) - {16}
 
 
 def test_transducer_is_the_published_network() -> None:

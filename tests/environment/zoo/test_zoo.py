@@ -22,7 +22,7 @@ NETWORKS = [name if name in QUICK else pytest.param(name, marks=pytest.mark.full
 # The number of values of each integer input, the same in the tiny networks.
 CODES = {"input_ids": 128, "attention_mask": 2, "token_type_ids": 2, "labels": 10}
 
-MASKED = ["bert-base", "dalle-mini"]
+MASKED = ["bert-base", "dalle-mini", "t5-small"]
 BATCH_NORMED = ["resnet18", "resnet50", "resnext50", "inception-v3", "nasnet-a"]
 
 
