@@ -8,10 +8,11 @@ cost, in reality and in dreams.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,23 +37,38 @@ LATER = (
 """Settings that the world model of round 0 does not depend on."""
 POINTS = "points"
 """The folder of the points' figures within that of a sweep."""
+
+
+class Figure(NamedTuple):
+    """A figure of a point.
+
+    Attributes:
+      about: its meaning and unit.
+      least, largest: its bounds, beyond which no interval of a mean reaches.
+    """
+
+    about: str
+    least: float = -math.inf
+    largest: float = math.inf
+
+
 FIGURES = {
-    "real": "mean improvement at the end of real episodes that the policy samples, if it does [%]",
-    "dream": "the same in dreams, at the temperature that it was trained at [%]",
-    "dream_at_1": "the same in dreams at temperature 1 [%]",
-    "best": "improvement of the best of its own real episodes [%]",
-    "deterministic": "improvement at the end of the real episode without sampling [%]",
-    "random": "improvement at the end of episodes of random play, mean [%]",
-    "gap": "mean distance between a dream and what the same rewrites really do [points]",
-    "illegal": "rewrites in dreams that are not legal in reality [%]",
-    "recall": "rewrites that really pay along its plans, share that the dream offers [%]",
-    "real_steps": "steps of the exact engine, without those that points share",
-    "dreamed_steps": "steps in dreams",
-    "kernel_timings": "timings of single kernels",
-    "end_to_end_timings": "timings of whole graphs",
-    "minutes": "without the random play and the world model that points share",
+    "real": Figure("mean improvement at the end of real episodes that the policy samples, if it does [%]", largest=100),
+    "dream": Figure("the same in dreams, at the temperature that it was trained at [%]", largest=100),
+    "dream_at_1": Figure("the same in dreams at temperature 1 [%]", largest=100),
+    "best": Figure("improvement of the best of its own real episodes [%]", largest=100),
+    "deterministic": Figure("improvement at the end of the real episode without sampling [%]", largest=100),
+    "random": Figure("improvement at the end of episodes of random play, mean [%]", largest=100),
+    "gap": Figure("mean distance between a dream and what the same rewrites really do [points]", least=0),
+    "illegal": Figure("rewrites in dreams that are not legal in reality [%]", least=0, largest=100),
+    "recall": Figure("rewrites that really pay along its plans, share that the dream offers [%]", least=0, largest=100),
+    "real_steps": Figure("steps of the exact engine, without those that points share", least=0),
+    "dreamed_steps": Figure("steps in dreams", least=0),
+    "kernel_timings": Figure("timings of single kernels", least=0),
+    "end_to_end_timings": Figure("timings of whole graphs", least=0),
+    "minutes": Figure("without the random play and the world model that points share", least=0),
 }
-"""The figures of a point, with their meaning and unit."""
+"""The figures of a point."""
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ def columns_of(figures: Sequence[str]) -> dict[str, str]:
         key: text
         for name in figures
         for key, text in (
-            (name, f"{FIGURES[name]}: mean of the seeds"),
+            (name, f"{FIGURES[name].about}: mean of the seeds"),
             (f"{name} low", "95 % interval of this mean, lower end"),
             (f"{name} high", "upper end"),
             (f"{name} IQM", "mean of the middle half of the seeds"),
@@ -201,7 +201,9 @@ def rows_of(all_series: Sequence[Series], x: str, figures: Sequence[str]) -> Ite
                 row["seeds"] = max(row.get("seeds", 0), len(known))
                 if len(known):
                     names = (figure, f"{figure} low", f"{figure} high")
-                    row |= dict(zip(names, interval_of_seeds(known.tolist()), strict=True))
+                    about = FIGURES[figure]
+                    ends = interval_of_seeds(known.tolist(), least=about.least, largest=about.largest)
+                    row |= dict(zip(names, ends, strict=True))
                     row[f"{figure} IQM"] = interquartile_mean(known[:, np.newaxis])
             yield row
 
@@ -228,7 +230,9 @@ def _band(series: Series, figure: str, names: Sequence[Any] | None) -> Band | No
     kept = [place for place in places if not np.isnan(values[:, place]).all()]
     if not kept:
         return None
-    means = [mean_of_seeds(values[~np.isnan(values[:, place]), place]) for place in kept]
+    about = FIGURES[figure]
+    known = [values[~np.isnan(values[:, place]), place] for place in kept]
+    means = [mean_of_seeds(of_seeds, least=about.least, largest=about.largest) for of_seeds in known]
     xs = [float(series.x[place] if names is None else names.index(series.x[place])) for place in kept]
     low, high = ([_end(mean, end) for mean in means] for end in ("low", "high"))
     return Band(xs, [mean.value for mean in means], low, high)

@@ -76,6 +76,12 @@ def test_a_row_has_mean_interval_and_middle_of_its_seeds() -> None:
     assert "gap" not in rows[0], "no point has it"
 
 
+def test_no_interval_of_a_saving_reaches_beyond_100_percent() -> None:
+    rows = shown(Path("sweep"), records(lambda t, s: 100.0 if s else 70.0, lambda t, s: 0.0), "command").rows
+    assert {row["real high"] for row in rows} == {100.0}
+    assert all(float(row["real low"]) < 95.0 for row in rows)
+
+
 def test_other_axes_are_series_and_missing_points_are_left_out() -> None:
     found = [
         *records(lambda t, s: t, lambda t, s: t, world="a"),
