@@ -16,7 +16,6 @@ from environment import GraphSubstitutionEnv
 from worldmodel.config import MdnRnnConfig, MdnRnnTrainingConfig, WorldModelConfig
 from worldmodel.data.actions import ActionTable
 from worldmodel.data.episodes import EpisodeBuffer
-from worldmodel.dream.noise import cost_noise
 from worldmodel.dynamics.mdn_rnn import MdnRnn
 from worldmodel.dynamics.neighbourhood import NO_SLOT, neighbour_slots, neighbourhood_rows
 from worldmodel.dynamics.reward_table import reward_deviation
@@ -216,7 +215,7 @@ def _sizes(data: TrainingData, encoder: GraphEncoder, slots: np.ndarray) -> Mode
         node_width=encoder.config.hidden,
         reward_deviation=reward_deviation(data.scaled),
         cost_in_latent=data.cost_in_latent,
-        cost_noise=cost_noise(data.buffer),
+        cost_noise=data.cost_noise,
         everywhere=any(table.everywhere is not None for table in tables),
     )
 

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from worldmodel.data.actions import ActionTable
 from worldmodel.data.episodes import EpisodeBuffer
+from worldmodel.dream.noise import cost_noise
 from worldmodel.dynamics.mdn_rnn import MdnRnn
 from worldmodel.dynamics.neighbourhood import neighbour_table, rows_of_actions
 from worldmodel.dynamics.potential import Potential, RulePotential, fitted
@@ -23,6 +24,7 @@ from worldmodel.dynamics.reward_table import (
     ActionRewards,
     rewards_of_rules,
     scaled_to_start,
+    without_noise,
 )
 from worldmodel.dynamics.start_graphs import (
     UNKNOWN,
@@ -46,11 +48,12 @@ class TrainingData:
     """Training episodes by start graph.
 
     Attributes:
-      buffer: all episodes.
+      buffer: all episodes; if z holds the cost, with the rewards that the times of the nodes make, without noise.
       parts: the episodes of each start graph.
       tables: the actions of each start graph.
       scaled, scaled_parts: `buffer` and `parts` with rewards in the unit in which they are learned (`CostInLatent`).
       cost_in_latent: whether this unit is percent of the start graph's cost.
+      cost_noise: see `ModelSizes`.
     """
 
     buffer: EpisodeBuffer
@@ -59,16 +62,17 @@ class TrainingData:
     scaled: EpisodeBuffer
     scaled_parts: Mapping[str, EpisodeBuffer]
     cost_in_latent: bool
+    cost_noise: float
 
     @classmethod
     def of(cls, buffer: EpisodeBuffer, *, cost_in_latent: bool) -> TrainingData:
         """Sorts episodes of one or several start graphs."""
+        noise = cost_noise(buffer)
+        buffer = without_noise(buffer) if cost_in_latent else buffer
         parts = buffer.by_start()
         tables = {start: part.action_table() for start, part in parts.items()}
-        if not cost_in_latent:
-            return cls(buffer, parts, tables, buffer, parts, cost_in_latent)
-        scaled = scaled_to_start(buffer)
-        return cls(buffer, parts, tables, scaled, scaled.by_start(), cost_in_latent)
+        scaled = scaled_to_start(buffer) if cost_in_latent else buffer
+        return cls(buffer, parts, tables, scaled, scaled.by_start(), cost_in_latent, noise)
 
 
 def untrained(

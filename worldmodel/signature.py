@@ -56,7 +56,8 @@ class Signature:
       rules: fingerprint of what the rules say (`RuleSet.fingerprint`); empty if it is not known, and then only the
         names of the rules are compared.
       log_cost_rewards: whether every reward is 100 · ln(cost before / cost after) of costs that are sums of the node
-        feature `TIME`. If so, z can hold what rewards add up to. The environment declares this; it is not compared.
+        feature `TIME`, apart from the noise of drawn costs. If so, z can hold what rewards add up to. The environment
+        declares this; it is not compared.
     """
 
     rule_names: tuple[str, ...]

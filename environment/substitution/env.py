@@ -181,9 +181,9 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
     def log_cost_rewards(self) -> bool:
         """Whether every reward is 100 · ln(cost before / after) of costs that are sums of all nodes' observed times.
 
-        Nodes show frozen times. So this does not hold for costs that are drawn.
+        Nodes show frozen times. Of costs that are drawn, this holds apart from their noise.
         """
-        return self.reward.is_log_ratio and self._drawing is None and getattr(self._prices, "sums_nodes", False)
+        return self.reward.is_log_ratio and getattr(self._prices, "sums_nodes", False)
 
     @property
     def draws_costs(self) -> bool:

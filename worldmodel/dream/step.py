@@ -118,9 +118,6 @@ def dream_step(
             ledger, state.action_mask, mask, action, reward, settings.numbers,
             of_log_cost=model.cost.per_reward is not None,
         )  # fmt: skip
-    if not (isinstance(state.noise, tuple) or isinstance(ledger, tuple) or isinstance(state.ledger, tuple)):
-        before, after = (noise_of(state.noise, each[:, STATES, -1]) for each in (state.ledger, ledger))
-        reward += settings.temperature * model.sizes.cost_noise * (before - after)
     account = state.account
     if not isinstance(account, tuple):
         reward, account = bounded(model, account, reward, state.z, mask, past, codes.inputs)
@@ -128,6 +125,9 @@ def dream_step(
     if model.cost.per_reward is not None:  # rewards are not drawn, and neither is the cost that they add up to
         drawn = with_last(drawn, model.cost.after(state.z, reward))
     z = tf.where(stays, state.z, drawn)
+    if not (isinstance(state.noise, tuple) or isinstance(ledger, tuple) or isinstance(state.ledger, tuple)):
+        before, after = (noise_of(state.noise, each[:, STATES, -1]) for each in (state.ledger, ledger))
+        reward += settings.temperature * model.sizes.cost_noise * (before - after)  # z holds costs without noise
     nothing_left = ~tf.reduce_any(mask[:, :-1], axis=-1)
     terminal = stays[:, 0] | (terminal_logit > 0.0) | nothing_left
     reached = DreamState(z, recurrent.hidden, recurrent.cell, mask, past, ledger, state.noise, account)

@@ -20,6 +20,21 @@ MUCH_MORE_VARIED = 2.0
 """If a rule's rewards vary by this factor more than was known, little was learned of them beyond their mean."""
 
 
+def without_noise(buffer: EpisodeBuffer) -> EpisodeBuffer:
+    """Returns the episodes with the rewards that the costs of states make of which their nodes show the times.
+
+    They are those of the episodes if no costs are drawn.
+    """
+
+    def of_costs(each: Episode) -> Episode:
+        if each.drawn_ms is None:
+            return each
+        rewards = -100.0 * np.diff(np.log(each.cost_ms))
+        return replace(each, rewards=rewards.astype(np.float32), drawn_ms=None)
+
+    return EpisodeBuffer(buffer.rule_names, buffer.graphs, [of_costs(each) for each in buffer])
+
+
 def scaled_to_start(buffer: EpisodeBuffer) -> EpisodeBuffer:
     """Returns the episodes with rewards 100 · ln(cost before / cost after) as savings in percent of the start's cost.
 

@@ -235,7 +235,7 @@ def test_predicted_prices_are_as_noisy_as_they_are_unsure(
     found = np.array([env.reset(seed=seed)[1]["drawn_cost_ms"] for seed in range(200)])
     _, info = env.reset(seed=0)
     assert np.std(found) / info["cost_ms"] == pytest.approx(info["cost_noise"] / 1.96, rel=0.25)
-    assert not env.log_cost_rewards and GraphSubstitutionEnv(model, costs="learned:cpu").log_cost_rewards
+    assert env.log_cost_rewards, "apart from noise"
 
 
 # Whole graphs.

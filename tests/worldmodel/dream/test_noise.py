@@ -46,16 +46,32 @@ def some_plan(model: WorldModel, episodes: EpisodeBuffer) -> list[int]:
     return plan
 
 
-def test_the_scale_is_that_of_the_drawn_costs(split: tuple[EpisodeBuffer, EpisodeBuffer]) -> None:
+def with_drawn_costs(episodes: EpisodeBuffer) -> EpisodeBuffer:
     rng, found = np.random.default_rng(0), []
-    for episode in split[0]:
+    for episode in episodes:
         noise = {graph: rng.laplace(0, SCALE) for graph in dict.fromkeys(episode.hashes)}
-        percent = np.array([noise[graph] for graph in episode.hashes])
-        found.append(dataclasses.replace(episode, drawn_ms=episode.cost_ms * np.exp(percent / 100)))
-    data = TrainingData.of(EpisodeBuffer(split[0].rule_names, split[0].graphs, found), cost_in_latent=False)
+        drawn = episode.cost_ms * np.exp(np.array([noise[graph] for graph in episode.hashes]) / 100)
+        rewards = -100 * np.diff(np.log(drawn))
+        found.append(dataclasses.replace(episode, drawn_ms=drawn, rewards=rewards.astype(np.float32)))
+    return EpisodeBuffer(episodes.rule_names, episodes.graphs, found)
+
+
+def test_the_scale_is_that_of_the_drawn_costs(split: tuple[EpisodeBuffer, EpisodeBuffer]) -> None:
+    data = TrainingData.of(with_drawn_costs(split[0]), cost_in_latent=False)
     model = with_untrained_dynamics(data, SIGNATURE, SMALL, GraphEncoder(SMALL.encoder, FEATURES), seed=0, datasets=[])
     assert model.mdn_rnn.sizes.cost_noise == pytest.approx(SCALE, rel=0.1)
     assert cost_noise(split[0]) == 0.0
+
+
+def test_where_nodes_show_costs_rewards_are_learned_without_noise(split: tuple[EpisodeBuffer, EpisodeBuffer]) -> None:
+    drawn = TrainingData.of(with_drawn_costs(split[0]), cost_in_latent=True)
+    frozen = TrainingData.of(split[0], cost_in_latent=True)
+    assert drawn.cost_noise == pytest.approx(SCALE, rel=0.1) and frozen.cost_noise == 0.0
+    for one, other in zip(drawn.scaled, frozen.scaled, strict=True):
+        np.testing.assert_allclose(one.rewards, other.rewards, rtol=1e-4, atol=1e-4)
+        np.testing.assert_array_equal(one.seen_ms, other.seen_ms)
+    noisy = TrainingData.of(with_drawn_costs(split[0]), cost_in_latent=False)
+    assert np.abs(noisy.scaled[0].rewards - split[0][0].rewards).max() > 1.0
 
 
 def test_single_rewards_and_totals_scatter_as_in_reality(
