@@ -25,6 +25,7 @@ from experiments.pipeline.learning import STAGE, Learning, learner, train, train
 from experiments.pipeline.load import Loaded
 from experiments.pipeline.measure import feeds_of, runtime_of
 from experiments.runs.progress import format_duration
+from experiments.runs.rounds import best_round
 from experiments.runs.run import Run, in_round, of_round
 from experiments.runs.signals import finishing
 
@@ -37,7 +38,8 @@ class TrainingFacts:
 
     Attributes:
       num_collected: number of episodes played in the real environment before the evaluation.
-      accuracy: accuracy of the last world model on held-out episodes, a row for each number of steps.
+      accuracy: accuracy of the world model of the round that plays, on held-out episodes, a row for each number of
+        steps.
       stop_reason: why a search stopped; empty if there was no search.
       rounds: a row for each round, including round 0 before any recollection; see `Learning.round_row`.
     """
@@ -46,6 +48,12 @@ class TrainingFacts:
     accuracy: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     stop_reason: str = ""
     rounds: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+    @property
+    def plans(self) -> Mapping[str, Any]:
+        """The figures of the plans of the round that plays; empty without rounds."""
+        plans = [row["plans"] for row in self.rounds]
+        return plans[best_round(plans)] if plans else {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,11 +225,12 @@ def new_controller(config: RunConfig, loaded: Loaded, seconds: float, **of_climb
 
 
 def _learned_in_the_dream(run: Run, loaded: Loaded, first: Run | None) -> Prepared:
-    """Trains all rounds and returns the controller of the last one."""
-    learning, last = Learning(run, loaded, first), run.config.recollect.rounds
-    rows = [learning.round_row(number) for number in range(last + 1)]
-    facts = TrainingFacts(len(learning.collected()), learning.accuracy(last), rounds=rows)
-    return Prepared(learning.controller(last), learning.best_episode(), facts)
+    """Trains all rounds and returns the controller of the best one."""
+    learning = Learning(run, loaded, first)
+    rows = [learning.round_row(number) for number in range(run.config.recollect.rounds + 1)]
+    best = learning.best_round()
+    facts = TrainingFacts(len(learning.collected()), learning.accuracy(best), rounds=rows)
+    return Prepared(learning.controller(best), learning.best_episode(), facts)
 
 
 def _learned_for_real(run: Run, loaded: Loaded) -> Prepared:

@@ -35,6 +35,7 @@ from experiments.pipeline.collect import (
 from experiments.pipeline.load import Loaded
 from experiments.pipeline.world_model import RoundModel, train_further, train_world_model
 from experiments.runs.directory import finite
+from experiments.runs.rounds import EXPLOIT, best_round, plans_file
 from experiments.runs.run import Run, in_round, of_round, start_tensorflow
 from worldmodel.accuracy.omissions import Offers
 from worldmodel.data.episodes import EpisodeBuffer
@@ -43,11 +44,11 @@ if TYPE_CHECKING:  # the stage imports TensorFlow when it runs
     from worldmodel.dream.dream_env import DreamEnv
     from worldmodel.world_model import WorldModel
 
-STAGE, EXPLOIT = "controller", "exploit"
+STAGE = "controller"
 MIXED = "mixed"
 """Folder among the checkpoints: real episodes that a policy plays while it is trained in the world `mixed`."""
 BEST_IN_TRAINING = "checkpoints/best_in_training.json"
-FIGURES_SHOWN = ("return", "best_return", "best_cost_ms", "best_percent", "timed")
+FIGURES_SHOWN = ("return", "best_return", "best_cost_ms", "best_percent", "timed", "dropped")
 PLANS = 20
 """Number of episodes that a policy plays in its dream for the comparison with reality."""
 FEWEST_CHECKPOINTS = 10
@@ -131,7 +132,7 @@ class Learning:
           UserError: the world model names rewrites in a way that controllers do not support.
         """
         if number not in self._controllers:
-            self._controllers = {number: self._trained(number)}  # only the last one: each holds a world model
+            self._controllers = {number: self._trained(number)}  # only one: each holds a world model
         return self._controllers[number]
 
     def _trained(self, number: int) -> Controller:
@@ -186,7 +187,7 @@ class Learning:
           `worldmodel.accuracy.omissions.Offers.facts` of the plans; empty if the sums of rewards are not improvements.
         """
         run, stage = self.run, of_round(EXPLOIT, number)
-        name = f"checkpoints/{stage}.json"
+        name = plans_file(number)
         if run.config.environment.reward != IMPROVEMENT_REWARD:
             self.controller(number)
             return {}
@@ -208,6 +209,10 @@ class Learning:
         training, _ = self.episodes(number)
         facts = {"round": number, "episodes": len(training), "real_steps": training.num_transitions}
         return facts | (accuracy[-1] if accuracy else {}) | {"plans": self.plans(number)}
+
+    def best_round(self) -> int:
+        """Returns the number of the round whose policy plays, see `experiments.runs.rounds`."""
+        return best_round([self.plans(number) for number in range(self.run.config.recollect.rounds + 1)])
 
     def best_episode(self) -> EpisodeRecord:
         """Returns the best real episode so far, of random play and of what the controllers have played to learn."""

@@ -150,8 +150,8 @@ def train(request: Request, part: str, progress: ProgressDisplay) -> None:
     `rlflow optimise` with the same options continues from there.
 
     Args:
-      part: `WORLD_MODEL` or `CONTROLLER`. With recollection, the part of the last round; all rounds before it are
-        trained in full.
+      part: `WORLD_MODEL` or `CONTROLLER`. With recollection, all rounds are trained: in full for `CONTROLLER`; for
+        `WORLD_MODEL`, the last one only so far.
     Raises:
       UserError, ModelError and similar errors: the input is bad, or the controller does not learn.
     """
@@ -162,15 +162,16 @@ def train(request: Request, part: str, progress: ProgressDisplay) -> None:
         run = begin_run(request, loaded, progress)
         accuracy: list[dict[str, Any]] = []
         rows: list[dict[str, Any]] = []
-        best_real, last = None, request.config.recollect.rounds
+        best_real, shown = None, request.config.recollect.rounds
         if not request.config.uses_world_model:
             best = train_for_real(run, loaded)[1]
-            best_real, last = None if best is None else 100 * best.improvement, 0
+            best_real, shown = None if best is None else 100 * best.improvement, 0
         else:
             learning = Learning(run, loaded)
-            rows = [learning.round_row(number) for number in range(last + (part == CONTROLLER))]
-            accuracy = learning.accuracy(last)
-    updates = run.metrics.read(of_round(STAGE, last)) if part == CONTROLLER else []
+            rows = [learning.round_row(number) for number in range(shown + (part == CONTROLLER))]
+            shown = learning.best_round() if part == CONTROLLER else shown
+            accuracy = learning.accuracy(shown)
+    updates = run.metrics.read(of_round(STAGE, shown)) if part == CONTROLLER else []
     print_training(f"{request.model} · {part}", accuracy, rows, updates, best_real, str(run.directory.path))
 
 

@@ -28,6 +28,7 @@ from experiments.pipeline.load import Loaded, load, load_model
 from experiments.pipeline.world_model import MDN_RNN
 from experiments.runs.directory import RunDirectory
 from experiments.runs.progress import ProgressDisplay, SilentProgress
+from experiments.runs.rounds import played_round
 from experiments.runs.run import Run, import_tensorflow, of_round, seed_for
 from taso_ext import OnnxModel, RuleSet
 
@@ -90,7 +91,7 @@ class StoredRun:
         last = self.config.recollect.rounds if self.config.uses_world_model else 0
         if round is not None and not 0 <= round <= last:
             raise UserError(f"{self.path} has the rounds 0 to {last}, but round {round} was asked for.")
-        self.round = last if round is None else round
+        self.round = played_round(self.directory, self.config) if round is None else round
         self._progress: ProgressDisplay = progress or SilentProgress()
 
     @property

@@ -23,6 +23,7 @@ from experiments.pipeline.learning import STAGE, learner
 from experiments.pipeline.load import Loaded
 from experiments.pipeline.world_model import BUNDLE
 from experiments.runs.directory import RunDirectory, differences
+from experiments.runs.rounds import played_round
 from experiments.runs.run import Run, of_round, start_tensorflow
 
 FIXED = ("controller", "world", "world_model", "dream", "recollect", "options", *OF_CONTROLLERS)
@@ -96,12 +97,13 @@ class TrainedRun:
 
     @property
     def last_round(self) -> int:
-        """The number of the round whose policy plays."""
+        """The number of the last round."""
         return self.config.recollect.rounds if self.config.uses_world_model else 0
 
     def checkpoint(self, name: str) -> Path:
-        """Returns the path of an artefact of the last round."""
-        return self.path / "checkpoints" / of_round(name, self.last_round)
+        """Returns the path of an artefact of the round whose policy plays."""
+        played = played_round(RunDirectory(self.path, resumed=True), self.config)
+        return self.path / "checkpoints" / of_round(name, played)
 
 
 def playing_config(path: Path, preset: str, given: Mapping[str, Any], assignments: Sequence[str]) -> RunConfig:
@@ -142,7 +144,8 @@ def prepare_trained(run: Run, loaded: Loaded, path: Path) -> Prepared:
     same_graph = trained.fingerprint["graph"] == loaded.fingerprint["graph"]
     start_tensorflow(run)
     if not trained.config.uses_world_model:
-        plays_anywhere = run.config.controller in ("ppo", "mcts") and run.config.policy.head == "pointer"
+        head = run.config.xrlflow.head if run.config.controller == "xrlflow" else run.config.policy.head
+        plays_anywhere = run.config.controller in ("ppo", "mcts", "xrlflow") and head == "pointer"
         if not (same_graph or plays_anywhere):
             raise UserError(
                 f"The controller of {path} was trained in the real environment of another graph, and knows no other. "

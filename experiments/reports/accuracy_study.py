@@ -27,6 +27,7 @@ from experiments.pipeline.world_model import BUNDLE, FIRST
 from experiments.reports.plots import Curve
 from experiments.reports.report import loss_curves, stages_of_losses
 from experiments.runs.directory import MetricsLog, RunDirectory
+from experiments.runs.rounds import played_round
 from experiments.runs.run import of_round
 from worldmodel.accuracy import baselines as trivial
 from worldmodel.accuracy import metrics
@@ -96,7 +97,7 @@ class AccuracyStudy:
     Attributes:
       path: the run directory.
       config: the settings of the run.
-      model: the world model of the last round of recollection.
+      model: the world model of the round whose policy plays.
       training: the episodes that the model was trained on.
       held_out: episodes of random play that the model was not trained on.
       evaluation: the real episodes of the controller.
@@ -126,11 +127,11 @@ class AccuracyStudy:
         stored = json.loads((path / "config.json").read_text(encoding="utf-8"))
         stored.pop("fingerprint", None)
         config = stored_config(stored, str(path / "config.json"))
-        checkpoints, rounds = path / "checkpoints", config.recollect.rounds
+        checkpoints, played = path / "checkpoints", played_round(RunDirectory(path, resumed=True), config)
         training, held_out = parted(config, random_play(config, read_episodes(checkpoints / EPISODES)))
-        for number in range(1, rounds + 1):
+        for number in range(1, played + 1):
             training.extend(read_episodes(checkpoints / of_round(RECOLLECTED, number)))
-        model = WorldModel.load(checkpoints / of_round(BUNDLE, rounds))
+        model = WorldModel.load(checkpoints / of_round(BUNDLE, played))
         return cls(path, config, model, training, held_out, Evaluation.load(path / EVALUATION))
 
     def __str__(self) -> str:
@@ -143,7 +144,7 @@ class AccuracyStudy:
     def losses(self) -> dict[str, dict[str, Curve]]:
         """Returns title of a stage -> loss -> curve."""
         log = MetricsLog(self.path / "metrics.jsonl")
-        titles = stages_of_losses(self.config.recollect.rounds)
+        titles = stages_of_losses(played_round(RunDirectory(self.path, resumed=True), self.config))
         return {title: loss_curves(log.read(stage)) for stage, title in titles.items()}
 
     @cached_property

@@ -30,10 +30,10 @@ from taso_ext.files import write_text
 from worldmodel.config import PAYS_PERCENT
 
 
-def stages_of_losses(last_round: int) -> dict[str, str]:
-    """Returns stage -> title of the trainings of the first round and of the last one."""
+def stages_of_losses(played_round: int) -> dict[str, str]:
+    """Returns stage -> title of the trainings of the first round and of the one whose policy plays."""
     first = {"encoder": "Encoder", "mdn-rnn": "MDN-RNN"}
-    return first | {of_round("mdn-rnn", last_round): in_round("MDN-RNN", last_round)}
+    return first | {of_round("mdn-rnn", played_round): in_round("MDN-RNN", played_round)}
 
 
 def write_report(run_directory: Path, result: Result, evaluation: Evaluation, exported: EpisodeRecord) -> None:
@@ -68,15 +68,15 @@ def draw_plots(run_directory: Path, result: Result, evaluation: Evaluation, expo
         gains = [(0.0, 0.0), *((seconds, 100 * (1 - ratio)) for seconds, _, ratio in climb)]
         title, labels = "Gain by the clock", ("seconds of the climb", "% of the model's time")
         plots.plot_steps(picture(title, "clock"), title, {"best graph so far": gains}, *labels)
-    stages = stages_of_losses(result.last_round)
+    stages = stages_of_losses(result.played_round)
     losses = {title: loss_curves(metrics.read(stage)) for stage, title in stages.items()}
     if any(losses.values()):
         plots.plot_losses(
             picture("World-model losses", "world-model"), {t: curves for t, curves in losses.items() if curves}
         )
-    updates = metrics.read(of_round("controller", result.last_round))
+    updates = metrics.read(of_round("controller", result.played_round))
     if updates and "return" in updates[0]:
-        place = in_round("in the dream", result.last_round) if result.world == "dream" else "in the real environment"
+        place = in_round("in the dream", result.played_round) if result.world == "dream" else "in the real environment"
         training = {f"mean of each update {place}": "return", "best of each update": "best_return"}
         plots.plot_returns(
             picture("Return in training and in real episodes", "returns"),
@@ -164,6 +164,7 @@ def rounds_section(result: Result) -> list[str]:
         "improvement there, that of the same rewrites in reality until the first illegal one, the mean difference of "
         "the two, the share of rewrites that are illegal (– where rewards do not tell improvements), and the share of "
         "the rewrites that really pay along these plans which the dream offers.",
+        *([f"The policy of round {result.played_round} plays: its plans really save most."] if len(rows) > 1 else []),
     ]
 
 

@@ -82,9 +82,9 @@ def print_training(
 
     Args:
       title: the model and what was trained.
-      accuracy: the accuracy of the last world model on held-out episodes, see `measure_accuracy`.
+      accuracy: the accuracy of the world model on held-out episodes, see `measure_accuracy`.
       rounds: one row for each round whose policy was trained, see `Learning.round_row`.
-      updates: the logged metrics of the last policy's updates.
+      updates: the logged metrics of the policy's updates.
       best_real: the improvement of the best real episode of a training without a world model, in percent.
     """
     console = console or Console(width=None if sys.stdout.isatty() else FILE_WIDTH)

@@ -11,6 +11,7 @@ from controller.records import ratio_noise
 from environment.counting import Counts
 from environment.statistics.intervals import Estimate
 from environment.statistics.sequential import Verdict
+from experiments.runs.rounds import best_round
 
 NOISE = 0.01
 """Ratios closer to 1 than this are noise, however narrow the interval: sessions of identical bytes differ that much."""
@@ -195,8 +196,17 @@ class Result:
 
     @property
     def last_round(self) -> int:
-        """The number of the round whose policy was evaluated; 0 without recollection."""
+        """The number of the last round; 0 without recollection."""
         return max(0, len(self.rounds) - 1)
+
+    @property
+    def played_round(self) -> int:
+        """The number of the round whose policy was evaluated; 0 without recollection."""
+        return best_round(self._plans)
+
+    @property
+    def _plans(self) -> list[Mapping[str, Any]]:
+        return [row["plans"] for row in self.rounds]
 
     @property
     def improvement_percent(self) -> float:
@@ -228,14 +238,13 @@ class Result:
         return " ".join(filter(None, sentences))
 
     def alarm(self) -> str:
-        """Returns a warning if the last policy's dreams are far from what the same rewrites do; else an empty text."""
-        plans = [row["plans"] for row in self.rounds if row["plans"]]
-        if not plans or not is_far(plans[-1]["gap"]):
+        """Returns a warning if the policy's dreams are far from what the same rewrites do; else an empty text."""
+        plans = self._plans[self.played_round] if self.rounds else {}
+        if not plans or not is_far(plans["gap"]):
             return ""
-        last = plans[-1]
         return (
-            f"Alarm: what the policy dreams and what the same rewrites really do are {last['gap']:.1f} points apart on "
-            f"average ({last['dreamed_percent']:.2f} % and {last['real_percent']:.2f} % less estimated time). Its "
+            f"Alarm: what the policy dreams and what the same rewrites really do are {plans['gap']:.1f} points apart "
+            f"on average ({plans['dreamed_percent']:.2f} % and {plans['real_percent']:.2f} % less estimated time). Its "
             f"world model is wrong where it goes. Let the model learn from what the policy really plays: --recollect "
             f"{self.last_round + MORE_ROUNDS}."
         )
@@ -254,16 +263,16 @@ class Result:
         return cls(**{**fields, **parts, "counts": Counts.from_json(fields.get("counts", {}))})
 
     def omission_alarm(self) -> str:
-        """Returns a warning if the last dream offers too few of the rewrites that really pay; else an empty text.
+        """Returns a warning if the dream offers too few of the rewrites that really pay; else an empty text.
 
-        Held-out states of all numbers of steps count together, and so do those along the last policy's plans.
+        Held-out states of all numbers of steps count together, and so do those along the policy's plans.
         """
-        plans = [row["plans"] for row in self.rounds if row["plans"]]
-        offered, place = min((_offered(self.accuracy), "in held-out states"), (_offered(plans[-1:]), "along its plans"))
+        plans = [self._plans[self.played_round]] if self.rounds else []
+        offered, place = min((_offered(self.accuracy), "in held-out states"), (_offered(plans), "along its plans"))
         if offered >= LEAST_OFFERED:
             return ""
         omitted: Counter[str] = Counter()
-        for row in (*self.accuracy, *plans[-1:]):
+        for row in (*self.accuracy, *plans):
             omitted.update(row.get("omitted", {}))
         names = ", ".join(name for name, _ in omitted.most_common(OMITTED_NAMED))
         return (

@@ -115,7 +115,7 @@ class Point:
         run = self._run("runs", as_mapping(self.config), loaded, progress)
         first = self._run("models", self._shared, loaded, progress) if self.config.uses_world_model else None
         evaluation, training = train_and_evaluate(run, loaded, first=first)
-        plans: Mapping[str, Any] = training.rounds[-1]["plans"] if training.rounds else {}
+        plans = training.plans
         figures = _real(evaluation) | {
             "dream": plans.get("dreamed_percent"),
             "gap": plans.get("gap"),
@@ -157,12 +157,12 @@ def _mean_at_end(records: Any) -> float | None:
 
 
 def _dream_at_one(learning: Learning, plans: Mapping[str, Any]) -> float | None:
-    """Returns the score of the last policy in the last dream at temperature 1."""
+    """Returns the score of the policy that plays in its dream at temperature 1."""
     from worldmodel.accuracy.exploit import compare, dreamed_then_replayed
     from worldmodel.dream.dream_env import DreamEnv
     from worldmodel.dream.players import player_of
 
-    config, number = learning.run.config, learning.run.config.recollect.rounds
+    config, number = learning.run.config, learning.best_round()
     if config.dream.temperature == 1.0:
         return finite(plans["dreamed_percent"])
     model, env = learning.model(number).fresh(), learning.loaded.env

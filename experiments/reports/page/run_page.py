@@ -144,13 +144,13 @@ class _RunPage:
                 charts.line_chart(climbed, "seconds of the climb", "% of the model's time", steps=True),
             )
         log = MetricsLog(self.directory.path / "metrics.jsonl")
-        for stage, title in stages_of_losses(result.last_round).items():
+        for stage, title in stages_of_losses(result.played_round).items():
             if curves := loss_curves(log.read(stage)):
                 yield (
                     f"Losses of the world model: {title}",
                     charts.line_chart(curves, "gradient step", "loss", losses=True),
                 )
-        updates = log.read(of_round("controller", result.last_round))
+        updates = log.read(of_round("controller", result.played_round))
         if updates and "return" in updates[0]:
             training = {"mean of each update": "return", "best of each update": "best_return"}
             curves = {label: curve(updates, key) for label, key in training.items()}

@@ -76,7 +76,7 @@ COLUMNS = {
     "more": "gain with the change less gain without it, mean of the seeds [points]",
     "low": "95 % interval of this mean, lower end",
     "high": "upper end",
-    "gap": "mean distance between what its dream promises and reality, last round [points]",
+    "gap": "mean distance between what its dream promises and reality, in the round that plays [points]",
     "illegal": "rewrites of these dreams that are not legal in reality [%]",
     "recall": "rewrites that pay along these dreams' plans, share that the dream offers [%]",
     "minutes": "for everything, mean",

@@ -64,7 +64,7 @@ COLUMNS = {
     "best": "the best seed [%]",
     "random": "random play with as many episodes as in its evaluation, mean [%]",
     "learned_from": "best episode of what it has learned from, mean; credited to nobody [%]",
-    "gap": "mean distance between what its dream promises and reality, last round [points]",
+    "gap": "mean distance between what its dream promises and reality, in the round that plays [points]",
     "illegal": "rewrites of these dreams that are not legal in reality [%]",
     "real_steps": "steps of the exact engine, mean",
     "dreamed_steps": "steps in dreams, mean",

@@ -216,7 +216,7 @@ def play(row: str, request: Request, progress: ProgressDisplay) -> Record:
     evaluation, training = train_and_evaluate(run, loaded, request.trained)
     counts, spent = run.directory.counts(), run.directory.stage_seconds()
     run.directory.mark_done()
-    plans = training.rounds[-1]["plans"] if training.rounds else {}
+    plans = training.plans
     own, learned_from = credited(evaluation)
     return {
         "graph": request.model,

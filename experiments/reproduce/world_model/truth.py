@@ -5,8 +5,9 @@ rlflow reproduce truth nasrnn generated-100 --seeds 0,1 --schedules usual
 
 A unit is one graph, seed and schedule. By the schedule `usual`, world models and PPO are those of `rlflow reproduce
 controllers`, whose runs are shared; by the schedule `starved`, they learn from few episodes and without recollection.
-In the dream of the last round, PPO, `cmaes` and `mpc` play, and a beam search and a cross-entropy planning look for the
-best plan. All plans are tried in reality. A unit of the usual schedule takes about ten minutes, a starved one two.
+In the dream of the round that plays, PPO, `cmaes` and `mpc` play, and a beam search and a cross-entropy planning look
+for the best plan. All plans are tried in reality. A unit of the usual schedule takes about ten minutes, a starved one
+two.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ SEEDS = "0,1"
 COLUMNS = {
     "graph": "cleaned in full",
     "schedule": "how the world model learns",
-    "player": "what plays or plans in the dream of the last round",
+    "player": "what plays or plans in the dream of the round that plays",
     "seeds": "runs",
     "gap": "|dreamed - real| of its plans, mean [points]",
     "largest": "the largest gap of a seed",
@@ -130,7 +131,7 @@ def play_of(name: str, schedule: str, scale: str, seed: int) -> Play:
 
 
 def judge(learning: Learning, others: Run, play: Play) -> dict[str, Record]:
-    """Returns the figures of every player in the dream of the last round.
+    """Returns the figures of every player in the dream of the round whose policy plays.
 
     These are `FIGURES`, and under "checked" the gap of other plans, by which a run's alarm sounds; None if the player
     has one plan only.
@@ -139,7 +140,7 @@ def judge(learning: Learning, others: Run, play: Play) -> dict[str, Record]:
       others: the run that keeps the players that are trained only to be judged.
       play: the play of the run.
     """
-    number, scale = learning.run.config.recollect.rounds, play.scale
+    number, scale = learning.best_round(), play.scale
     configs = {name: replace(play, player=replace(play.player, controller=name)).config for name in (PPO, CMAES, MPC)}
     played = {
         PPO: _played(learning, others, number, configs[PPO], EPISODES[scale]),
@@ -160,7 +161,7 @@ def judge(learning: Learning, others: Run, play: Play) -> dict[str, Record]:
 
 
 def _played(learning: Learning, others: Run, number: int, config: RunConfig, episodes: int) -> Sequence[ComparedPlan]:
-    """Returns dreams of a controller, tried in reality. All but that of the rounds are trained in the last dream."""
+    """Returns dreams of a controller, tried in reality. All but that of the rounds are trained in the dream."""
     from worldmodel.accuracy.exploit import dreamed_then_replayed
     from worldmodel.dream.dream_env import DreamEnv
     from worldmodel.dream.players import player_of

@@ -166,14 +166,23 @@ def test_the_report_shows_its_plots(tmp_path: Path, trained: bool) -> None:
     [([3.2], "--recollect 3"), ([9.0, 3.2], "--recollect 4"), ([3.0], ""), ([9.0, 2.9], ""), ([None], "")],
 )
 def test_dreams_far_from_reality_raise_an_alarm(tmp_path: Path, gaps: list[float | None], advice: str) -> None:
-    """The plans of the last round count."""
-    plans = [{"gap": gap, "dreamed_percent": 25.5, "real_percent": 25.0} for gap in gaps]
+    """The plans of the round that plays count, here the last one."""
+    fixed = {"dreamed_percent": 25.5, "real_percent": 25.0}
+    plans = [{"gap": gap, "skipping_percent": number} | fixed for number, gap in enumerate(gaps)]
     result = make_result(rounds=[{"round": number, "plans": each} for number, each in enumerate(plans)])
     record = make_record("deterministic", (4.0, 3.0))
     write_report(tmp_path, result, Evaluation(None, record, (), (record,)), record)
     for text in (summary_text(result), (tmp_path / "report.md").read_text()):
         assert ("Alarm" in text) == bool(advice)
         assert not advice or all(part in text for part in ("3.2 points", "25.50 %", "25.00 %", f"{advice}."))
+
+
+def test_only_the_round_that_plays_raises_an_alarm() -> None:
+    fixed = {"dreamed_percent": 25.5, "real_percent": 25.0}
+    far, near = {"gap": 9.0, "skipping_percent": 5.0} | fixed, {"gap": 0.5, "skipping_percent": 8.0} | fixed
+    for order, number in (((near, far), 0), ((far, near), 1)):
+        result = make_result(rounds=[{"round": place, "plans": each} for place, each in enumerate(order)])
+        assert result.played_round == number and not result.alarm()
 
 
 @pytest.mark.parametrize("rounds", [[], [{"round": 0, "plans": {}}]])
@@ -199,7 +208,7 @@ def test_dreams_that_omit_what_pays_raise_an_alarm_that_names_the_rules(
 
     omitted = {"fuse": 3.0, "merge": 9.0, "split": 1.0}
     rows = [{"step": number, "windows": 9} | facts(each, omitted) for number, each in enumerate(held_out)]
-    plans = {"gap": 0.0} | facts(along, {"fold": 7.0})
+    plans = {"gap": 0.0, "skipping_percent": 1.0} | facts(along, {"fold": 7.0})
     result = make_result(accuracy=rows, rounds=[{"round": 0, "plans": {}}, {"round": 1, "plans": plans}])
     alarm = result.omission_alarm()
     assert bool(alarm) == bool(said) and said in alarm and (alarm in summary_text(result) or not alarm)

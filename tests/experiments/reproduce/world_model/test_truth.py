@@ -71,7 +71,7 @@ def test_the_alarm_sounds_by_other_plans_than_those_that_are_judged(monkeypatch:
     monkeypatch.setattr(truth, "beam_plan", lambda *_: plan(4.0))
     monkeypatch.setattr(truth, "cross_entropy_plan", lambda *_: plan(-4.0))
     play = truth.play_of(GRAPH, "starved", "smoke", 0)
-    learning: Any = SimpleNamespace(run=SimpleNamespace(config=play.config))
+    learning: Any = SimpleNamespace(run=SimpleNamespace(config=play.config), best_round=lambda: 0)
     found = truth.judge(learning, learning.run, play)
     assert (found["ppo"]["gap"], found["ppo"]["checked"]) == (1.5, 5.0)
     for name in (truth.BEAM, truth.CROSS_ENTROPY):
@@ -91,7 +91,7 @@ def test_other_players_of_a_quick_look_are_small_too(schedule: str, monkeypatch:
     for search in ("beam_plan", "cross_entropy_plan"):
         monkeypatch.setattr(truth, search, lambda *_: plan)
     play = truth.play_of(GRAPH, schedule, "smoke", 0)
-    learning: Any = SimpleNamespace(run=SimpleNamespace(config=play.config))
+    learning: Any = SimpleNamespace(run=SimpleNamespace(config=play.config), best_round=lambda: 0)
     truth.judge(learning, learning.run, play)
     assert configs["ppo"] == play.config
     assert (configs["cmaes"].cmaes.generations, configs["mpc"].mpc.plans) == (1, 8)

@@ -1,0 +1,49 @@
+"""The rounds of a run with a world model, and the one whose policy plays.
+
+What a policy plans in the dream of its round is tried in reality in every round (`Learning.plans`). A later round knows
+more, but its policy may have found a mistake of its dream that no earlier one had found. So the round is taken whose
+plans really save most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.config.run import RunConfig
+from experiments.runs.directory import RunDirectory
+from experiments.runs.run import of_round
+
+EXPLOIT = "exploit"
+"""The stage in which plans are tried."""
+REALLY_SAVED = "skipping_percent"
+"""The mean that plans really save, without their rewrites that are not legal; see `worldmodel.accuracy.exploit`."""
+
+
+def plans_file(number: int) -> str:
+    """Returns the name of the file of a round's plans in the directory of a run."""
+    return f"checkpoints/{of_round(EXPLOIT, number)}.json"
+
+
+def best_round(plans: Sequence[Mapping[str, Any]]) -> int:
+    """Returns the number of the round whose policy plays: of those whose plans really save most, the latest.
+
+    Args:
+      plans: the figures of each round's plans. If one has none, because sums of rewards are no improvements, the last
+        round plays; 0 if there are no rounds.
+    """
+    saved = [each.get(REALLY_SAVED) for each in plans]
+    if any(value is None for value in saved):
+        return len(plans) - 1
+    return max(range(len(saved)), key=lambda number: (saved[number], number), default=0)
+
+
+def played_round(directory: RunDirectory, config: RunConfig) -> int:
+    """Returns `best_round` of a run from its files; 0 for a run without a world model.
+
+    Raises:
+      DamagedRun: a file cannot be read.
+    """
+    if not config.uses_world_model:
+        return 0
+    return best_round([directory.read_json(plans_file(each)) or {} for each in range(config.recollect.rounds + 1)])
