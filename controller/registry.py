@@ -48,6 +48,7 @@ _BUILT_IN: Mapping[str, _BuiltIn] = {
     "ppo": _BuiltIn("controller.ppo.controller:PpoController", ("dream", "real", "mixed")),
     "cmaes": _BuiltIn("controller.cmaes.controller:CmaesController", ("dream",)),
     "mpc": _BuiltIn("controller.mpc.controller:MpcController", ("dream",)),
+    "xrlflow": _BuiltIn("controller.xrlflow.controller:XrlflowController", ("real",)),
     "sb3": _BuiltIn("controller.sb3.controller:Sb3Controller", ("real",), tensorflow=False),
 }
 

@@ -43,13 +43,18 @@ class GraphPolicy(snt.Module):
         self._head = make_head(rules, sites, config, np.random.default_rng(seed), everywhere)
         # The encoder is not calibrated: constants measured before training would not fit once its weights change.
         # This call creates all weights, so that checkpoints can be restored.
-        self.distribution_and_value(GraphView(env).reset()[0])
+        self.distribution_and_value(self.view(env).reset()[0])
 
     def __call__(self, observation: GraphObservation, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Samples one candidate for each graph; returns (position int32 [S], log-probability [S], value [S])."""
         distribution, value = self.distribution_and_value(observation)
         action = distribution.sample(seed)
         return action, distribution.log_prob(action), value
+
+    @staticmethod
+    def view(env: Any) -> GraphView:
+        """Returns an environment as the policy sees it."""
+        return GraphView(env)
 
     @property
     def has_location_critic(self) -> bool:

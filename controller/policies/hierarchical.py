@@ -185,7 +185,7 @@ class HierarchicalCategorical:
     def sample(self, seed: tf.Tensor) -> tf.Tensor:
         """Samples an action for each row, int32 [B], by the Gumbel-max trick; `seed`, int32 [2], decides every draw."""
         rule_seed, location_seed = tf.unstack(tf.random.split(seed, 2))
-        rule = _argmax(self._rules + _gumbel(tf.shape(self._rules), rule_seed))
+        rule = _argmax(self._rules + gumbel(tf.shape(self._rules), rule_seed))
         return self._location_of(rule, location_seed)
 
     def mode(self) -> tf.Tensor:
@@ -207,7 +207,7 @@ class HierarchicalCategorical:
         actions, present = self._groups.actions_of(rule)
         logits = tf.gather(self._locations, actions, batch_dims=1)
         if seed is not None:
-            logits += _gumbel(tf.shape(logits), seed)
+            logits += gumbel(tf.shape(logits), seed)
         legal = present & tf.gather(self._mask, actions, batch_dims=1)
         return _pick(actions, _argmax(tf.where(legal, logits, MASKED)))
 
@@ -230,7 +230,8 @@ def _argmax(logits: tf.Tensor) -> tf.Tensor:
     return tf.argmax(logits, axis=1, output_type=tf.int32)
 
 
-def _gumbel(shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+def gumbel(shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Draws Gumbel noise: the largest of logits with it is a draw from their softmax; `seed` is int32 [2]."""
     # The smallest positive float keeps both logarithms finite.
     uniform = tf.random.stateless_uniform(shape, seed, minval=np.finfo(np.float32).tiny)
     return -tf.math.log(-tf.math.log(uniform))

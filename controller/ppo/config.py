@@ -19,6 +19,7 @@ class PpoConfig:
         model-free.
       batch, horizon: rows and steps of each rollout; no horizon: until the longest episodes of its world end.
       epochs, minibatches: passes over a rollout, and gradient steps in each pass. The papers took one step in total.
+      minibatch: number of the rollout's steps in each gradient step; none: `minibatches` decides.
       discount: γ; 0.99 in the papers. Truncated rollouts are bootstrapped, and a policy does not see how many steps are
         left. Only γ < 1 therefore makes it act now rather than later: with γ = 1, policies trained in a dream postponed
         the rewrites that pay until the episode was over.
@@ -42,6 +43,7 @@ class PpoConfig:
     horizon: int | None = None
     epochs: int = 4
     minibatches: int = 4
+    minibatch: int | None = None
     discount: float = 0.97
     trace_decay: float = 0.95
     clip: float = 0.2
@@ -56,7 +58,7 @@ class PpoConfig:
     reward_scaling: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("updates", "batch", "horizon", "epochs", "minibatches"):
+        for name in ("updates", "batch", "horizon", "epochs", "minibatches", "minibatch"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"ppo: {name} is {getattr(self, name)}; it counts something and must be at least 1.")
         for name in ("discount", "trace_decay"):

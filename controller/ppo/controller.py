@@ -165,10 +165,15 @@ class PpoController(Controller):
         seed = self._seed if seed is None else seed
         for update in range(self.num_updates, self._config.updates):
             played = self._play(world, _fold(seed, update))
-            metrics = self._learner.update(played) | _episode_metrics(played)
+            metrics = self._learner.update(played) | self.metrics_of(played)
             require_finite(metrics, update + 1, "the rollout of ppo's update {}".format)
             if on_progress is not None:
                 on_progress(update + 1, self._config.updates, metrics)
+
+    def metrics_of(self, played: Trajectory) -> dict[str, float]:
+        """Returns the figures of a rollout, see `train`."""
+        returns, lengths = played.reward.numpy().sum(axis=0), played.lengths()
+        return {"return": float(returns.mean()), "best_return": float(returns.max()), "length": float(lengths.mean())}
 
     def _play(self, world: Any, seed: int) -> Trajectory:
         batch, horizon = self._config.batch, self._config.horizon or world.longest
@@ -212,11 +217,6 @@ class PpoController(Controller):
     def _sampled(self, observation: Any, seed: tf.Tensor) -> tf.Tensor:
         distribution = self.policy.distribution_and_value(observation)[0]
         return distribution.at_temperature(self._temperature).sample(seed)
-
-
-def _episode_metrics(played: Trajectory) -> dict[str, float]:
-    returns, lengths = played.reward.numpy().sum(axis=0), played.lengths()
-    return {"return": float(returns.mean()), "best_return": float(returns.max()), "length": float(lengths.mean())}
 
 
 def _fold(seed: int, update: int) -> int:

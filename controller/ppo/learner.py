@@ -12,6 +12,7 @@ import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
+from controller.policies.categorical import Distribution
 from controller.policies.hierarchical import HierarchicalCategorical
 from controller.ppo.config import PpoConfig
 from controller.stored import assign, named
@@ -37,7 +38,7 @@ class TrainablePolicy(Protocol):
     trainable_variables: tuple[tf.Variable, ...]
     has_location_critic: bool  # whether its distributions have values of locations
 
-    def distribution_and_value(self, observation: Any) -> tuple[HierarchicalCategorical, tf.Tensor]:
+    def distribution_and_value(self, observation: Any) -> tuple[Distribution, tf.Tensor]:
         """Returns the masked distribution and the value [B] of a batch of observations."""
         ...
 
@@ -169,7 +170,7 @@ class PpoLearner:
         if self._policy.has_location_critic:
             targets = self._by_choice(observations, targets)
         order = tf.range(tf.shape(targets.rows)[0])
-        parts = tf.minimum(self._config.minibatches, tf.size(order))  # no empty minibatch, however short the rollouts
+        parts = self._parts(tf.size(order))
         latest = {name: tf.constant(0.0) for name in STEP_METRICS}
         first_ratio_error = tf.constant(0.0)
         passes = tf.constant(0)
@@ -194,6 +195,13 @@ class PpoLearner:
             "return_scale": tf.sqrt(self._squared_return),
             "learning_rate": schedule.learning_rate,
         }
+
+    def _parts(self, size: tf.Tensor) -> tf.Tensor:
+        """Returns the number of minibatches of `size` steps; none is empty, however short the rollouts are."""
+        wanted = self._config.minibatches
+        if self._config.minibatch is not None:
+            wanted = -(-size // self._config.minibatch)
+        return tf.minimum(wanted, size)
 
     @tf.autograph.experimental.do_not_convert  # only the loops of `_learn` need AutoGraph, which makes tracing slow
     def _targets(self, played: Trajectory, schedule: Schedule) -> Targets:
@@ -222,7 +230,7 @@ class PpoLearner:
         policy, which has not changed since it acted.
         """
         size = tf.size(targets.rows)
-        parts = tf.minimum(self._config.minibatches, size)
+        parts = self._parts(size)
         log_probs = tf.TensorArray(tf.float32, parts, infer_shape=False, element_shape=[None, 2])
         values = tf.TensorArray(tf.float32, parts, infer_shape=False, element_shape=[None, 2])
         for part in tf.range(parts):
@@ -316,12 +324,11 @@ def _take(targets: Targets, chosen: tf.Tensor) -> Targets:
     return taken
 
 
-def _choices_of(
-    distribution: HierarchicalCategorical, value: tf.Tensor, actions: tf.Tensor, by_choice: bool
-) -> Choices:
+def _choices_of(distribution: Distribution, value: tf.Tensor, actions: tf.Tensor, by_choice: bool) -> Choices:
     """Returns the choices of actions int32 [n]: two if `by_choice`, else one."""
     if not by_choice:
         return Choices(distribution.log_prob(actions)[:, tf.newaxis], value[:, tf.newaxis])
+    assert isinstance(distribution, HierarchicalCategorical), "no other distribution has values of locations"
     values = tf.stack([value, distribution.location_value(actions)], axis=1)
     return Choices(tf.stack(distribution.log_probs(actions), axis=1), values)
 

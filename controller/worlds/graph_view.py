@@ -9,6 +9,8 @@ import numpy as np
 import tensorflow as tf
 from graph_nets import graphs as gn_graphs
 
+from controller.worlds.ragged import stack
+
 
 class GraphObservation(NamedTuple):
     """S graphs with their candidates, as ragged tensors: rows can be gathered and concatenated like any tensor's.
@@ -78,43 +80,17 @@ def row_of(env: Any, observation: dict[str, Any]) -> GraphRow:
     return GraphRow(*fields)
 
 
-def stack(rows: Sequence[GraphRow]) -> GraphObservation:
+def stack_rows(rows: Sequence[GraphRow]) -> GraphObservation:
     """Returns S ≥ 1 rows as one observation."""
-    return GraphObservation(
-        nodes=_ragged([row.nodes for row in rows], tf.float32),
-        edges=_ragged([row.edges for row in rows], tf.float32),
-        links=_ragged([row.links for row in rows], tf.int32),
-        summary=tf.constant(np.stack([row.summary for row in rows]), tf.float32),
-        candidates=_ragged([row.candidates for row in rows], tf.int32),
-        rewritten=_ragged([row.rewritten for row in rows], tf.int32),
-    )
+    return stack(GraphObservation, rows, _DTYPES, ("summary",))
+
+
+_DTYPES = (tf.float32, tf.float32, tf.int32, tf.float32, tf.int32, tf.int32)
 
 
 def observe(env: Any, observation: dict[str, Any]) -> GraphObservation:
     """Returns the observation of `row_of`, with S = 1."""
-    return stack([row_of(env, observation)])
-
-
-def concatenate(observations: Sequence[GraphObservation]) -> GraphObservation:
-    """Returns all rows of all observations, in order."""
-    return GraphObservation(*(tf.concat(fields, axis=0) for fields in zip(*observations, strict=True)))
-
-
-def no_graph(like: GraphObservation) -> GraphObservation:
-    """Returns one row without nodes, edges and candidates, with the columns of another observation."""
-    return GraphObservation(
-        nodes=_ragged([np.zeros((0, like.nodes.shape[-1]))], tf.float32),
-        edges=_ragged([np.zeros((0, like.edges.shape[-1]))], tf.float32),
-        links=_ragged([np.zeros((0, 2))], tf.int32),
-        summary=tf.zeros([1, like.summary.shape[-1]]),
-        candidates=_ragged([np.zeros(0)], tf.int32),
-        rewritten=_ragged([np.zeros((0, 2))], tf.int32),
-    )
-
-
-def _ragged(rows: Sequence[np.ndarray], dtype: tf.DType) -> tf.RaggedTensor:
-    lengths = np.array([len(row) for row in rows], np.int64)
-    return tf.RaggedTensor.from_row_lengths(tf.constant(np.concatenate(rows), dtype), lengths, validate=False)
+    return stack_rows([row_of(env, observation)])
 
 
 class GraphView:
@@ -132,16 +108,16 @@ class GraphView:
         """Number of steps after which an episode is truncated."""
         return int(self._env.max_steps)
 
-    def reset(self, *, seed: int | None = None) -> tuple[GraphObservation, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
         observation, info = self._env.reset(seed=seed)
         return self._observe(observation), info
 
-    def step(self, action: int) -> tuple[GraphObservation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         pair = np.array(divmod(int(self._candidates[action]), self._env.num_places), np.int64)
         observation, reward, terminated, truncated, info = self._env.step(pair)
         return self._observe(observation), reward, terminated, truncated, {**info, "action": pair}
 
-    def _observe(self, observation: dict[str, Any]) -> GraphObservation:
+    def _observe(self, observation: dict[str, Any]) -> Any:
         seen = observe(self._env, observation)
         self._candidates = seen.candidates.flat_values.numpy()
         return seen

@@ -10,12 +10,12 @@ import tensorflow as tf
 
 from controller.ppo.learner import any_rows
 from controller.records import EpisodeLog, EpisodeRecord
-from controller.worlds.graph_view import GraphObservation, GraphView, concatenate, no_graph
+from controller.worlds.ragged import concatenate, empty_row
 from worldmodel.data.trajectory import Trajectory
 
 
 class Lockstep:
-    """Rollouts of a `GraphPolicy` in several real environments at once."""
+    """Rollouts of a policy that sees graphs in several real environments at once."""
 
     def __init__(self, make_env: Callable[[], Any]) -> None:
         """
@@ -23,23 +23,22 @@ class Lockstep:
           make_env: a function that builds one more environment; it is called once for each row of the largest batch.
         """
         self._make_env = make_env
-        self._views: list[GraphView] = []
+        self._envs: list[Any] = []
         self._programs: dict[Any, Callable[..., tuple[tf.Tensor, tf.Tensor, tf.Tensor]]] = {}
 
     @property
     def longest(self) -> int:
         """Number of steps after which the environments truncate an episode."""
-        self._grow(1)
-        return self._views[0].max_steps
+        return int(self._grown(1)[0].unwrapped.max_steps)
 
-    def _grow(self, batch: int) -> None:
-        while len(self._views) < batch:
-            self._views.append(GraphView(self._make_env()))
+    def _grown(self, batch: int) -> list[Any]:
+        while len(self._envs) < batch:
+            self._envs.append(self._make_env())
+        return self._envs[:batch]
 
     def rollout(self, policy: Any, *, batch: int, horizon: int, seed: int) -> tuple[Trajectory, list[EpisodeRecord]]:
         """Plays episodes; see `RealWorld.rollout`. Returns their trajectory, and the record of each."""
-        self._grow(batch)
-        rows = [_Row(view, seed) for view in self._views[:batch]]
+        rows = [_Row(policy.view(env), seed) for env in self._grown(batch)]
         log = _Log(batch, horizon)
         for step in range(horizon):
             playing = [index for index, row in enumerate(rows) if not row.episode.over]
@@ -53,7 +52,7 @@ class Lockstep:
         self._bootstrap(policy, rows, log, seed)
         return log.trajectory(), [row.episode.record() for row in rows]
 
-    def _decide(self, policy: Any, seen: GraphObservation, seed: int, step: int) -> list[np.ndarray]:
+    def _decide(self, policy: Any, seen: Any, seed: int, step: int) -> list[np.ndarray]:
         """Returns (action, log-probability, value) of every graph."""
         if policy not in self._programs:
             specs = [any_rows(seen), tf.TensorSpec([2], tf.int32)]
@@ -72,7 +71,7 @@ class Lockstep:
 class _Row:
     """One environment in the middle of its episode."""
 
-    def __init__(self, view: GraphView, seed: int) -> None:
+    def __init__(self, view: Any, seed: int) -> None:
         self._view = view
         self.observation, info = view.reset(seed=seed)
         self.episode = EpisodeLog("training", seed, info)
@@ -91,11 +90,11 @@ class _Log:
         self.action, self.alive, self.terminal = np.zeros(steps, np.int32), np.zeros(steps, bool), np.zeros(steps, bool)
         self.reward, self.log_prob = np.zeros(steps, np.float32), np.zeros(steps, np.float32)
         self.value = np.zeros(states, np.float32)
-        self._seen: list[GraphObservation] = []
+        self._seen: list[Any] = []
         self._places = np.full(states, -1, np.int32)  # the place of every state in `_seen`; -1 if no policy saw it
         self._num_seen = 0
 
-    def observe(self, step: int, playing: list[int], seen: GraphObservation, decided: list[np.ndarray]) -> None:
+    def observe(self, step: int, playing: list[int], seen: Any, decided: list[np.ndarray]) -> None:
         self.action[step, playing], self.log_prob[step, playing], self.value[step, playing] = decided
         self.alive[step, playing] = True
         self._places[step, playing] = self._num_seen + np.arange(len(playing))
@@ -104,7 +103,7 @@ class _Log:
 
     def trajectory(self) -> Trajectory:
         """Returns the trajectory. Padding, and states in which no action was taken, are graphs without nodes."""
-        known = concatenate([*self._seen, no_graph(self._seen[0])])
+        known = concatenate([*self._seen, empty_row(self._seen[0])])
         rows = np.where(self._places < 0, self._num_seen, self._places).ravel()
         fields = (self.action, self.reward, self.terminal, self.alive)
         action, reward, terminal, alive = (tf.constant(field) for field in fields)

@@ -39,7 +39,7 @@ class RealWorld:
         """Plays `batch` episodes from the initial graph for at most `horizon` steps.
 
         Args:
-          policy: a `GraphPolicy`.
+          policy: a `GraphPolicy`, or another one that sees what its `view` of an environment shows.
           batch, horizon: numbers of rows and of steps.
           seed: the seed of every random draw.
         """

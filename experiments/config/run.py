@@ -20,6 +20,7 @@ from controller.mpc.config import MpcConfig
 from controller.ppo.config import PolicyConfig, PpoConfig
 from controller.registry import foreign_names, require_name, require_options, worlds_of
 from controller.sb3.config import Sb3Config
+from controller.xrlflow.config import XrlflowConfig
 from environment import rewards
 from environment.policies.random import EVERYWHERE_PROBABILITY
 from experiments.config.tree import parse_overrides, replaced
@@ -37,7 +38,7 @@ def _require(name: str, value: float, low: float, high: float = math.inf) -> Non
 
 MEASURED_COSTS = ("measured", "learned", "endtoend")
 """Kinds of cost models that measure on a device."""
-OF_CONTROLLERS = ("policy", "ppo", "ppo_real", "mixed", "cmaes", "mpc", "mcts", "sb3")
+OF_CONTROLLERS = ("policy", "ppo", "ppo_real", "mixed", "cmaes", "mpc", "mcts", "xrlflow", "sb3")
 """The sections of controllers that learn or plan."""
 AUTO = "auto"
 """A device or a cost model that is chosen for this machine."""
@@ -363,6 +364,7 @@ class RunConfig:
     mpc: MpcConfig = MpcConfig()
     sb3: Sb3Config = Sb3Config()
     mcts: MctsConfig = MctsConfig()
+    xrlflow: XrlflowConfig = XrlflowConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     search: SearchConfig = SearchConfig()
     verify: VerifyConfig = VerifyConfig()
@@ -374,7 +376,7 @@ class RunConfig:
             _require_world(self.world, self.controller)
         for name, options in self.options.items():
             require_options(name, options)
-        if self.dream.telescoping:
+        if self.dream.telescoping and self.uses_world_model:
             _require_telescoping(self.environment.reward, "dream.telescoping", "set dream.telescoping=false too")
         if self.controller == "mpc":
             _require_telescoping(self.environment.reward, "a plan of mpc", "choose another controller")

@@ -85,28 +85,17 @@ class AttentionRound(snt.Module):
     """One round of multi-head graph attention with residual connections and LayerNorm; edges keep their embedding.
 
     A node attends to itself and to the senders of its edges; every edge enters in both directions, so these are all its
-    neighbours. A score is LeakyReLU(a · [W h_i, W h_j, e_ij]), a message is W h_j + U e_ij. The weighted sums of the
-    heads are concatenated and go through an ELU. The terms of the edges are not in the paper; without them, attention
-    could not tell the nodes that a node reads from the nodes that read it. After every round the globals gather the
-    mean of the nodes.
-
-    Edges have to be in the order of their receivers.
+    neighbours. After every round the globals gather the mean of the nodes. Edges have to be in the order of their
+    receivers.
 
     Args:
       hidden: width of nodes and globals, a multiple of `heads`.
       heads: how many attention heads there are.
-    Source: Velickovic et al. 2018, eq. 1 to 5.
     """
 
     def __init__(self, hidden: int, heads: int, name: str | None = None) -> None:
         super().__init__(name=name)
-        self._heads, self._width = heads, hidden // heads
-        self._values = snt.Linear(hidden, with_bias=False)
-        self._edge_values = snt.Linear(hidden)
-        self._edge_scores = snt.Linear(heads)
-        draw = snt.initializers.TruncatedNormal(stddev=self._width**-0.5)
-        self._sender_score = tf.Variable(draw([heads, self._width], tf.float32), name="sender_score")
-        self._receiver_score = tf.Variable(draw([heads, self._width], tf.float32), name="receiver_score")
+        self._attention = GraphAttention(hidden, heads, reads_edges=True)
         self._global_block = blocks.GlobalBlock(
             lambda: snt.nets.MLP([hidden, hidden]), use_edges=False, nodes_reducer=segment_mean
         )
@@ -114,20 +103,46 @@ class AttentionRound(snt.Module):
         self._global_norm = snt.LayerNorm(-1, create_scale=True, create_offset=True)
 
     def __call__(self, graph: gn_graphs.GraphsTuple) -> gn_graphs.GraphsTuple:
-        nodes = self._node_norm(graph.nodes + tf.nn.elu(self._attend(graph)))
+        nodes = self._node_norm(graph.nodes + tf.nn.elu(self._attention(graph)))
         update = self._global_block(graph.replace(nodes=nodes))
         return update.replace(globals=self._global_norm(graph.globals + update.globals))
 
-    def _attend(self, graph: gn_graphs.GraphsTuple) -> tf.Tensor:
-        """Returns the weighted sum of the messages that every node receives: [nodes, hidden]."""
+
+class GraphAttention(snt.Module):
+    """Multi-head attention of every node to itself and to the senders of its edges: [nodes, any] -> [nodes, hidden].
+
+    A score is LeakyReLU(a · [W h_i, W h_j, e_ij]), a message is W h_j + U e_ij, and the weighted sums of the heads are
+    concatenated. The terms of the edges are not in the paper; without them, attention could not tell the nodes that a
+    node reads from the nodes that read it. Edges have to be in the order of their receivers.
+
+    Args:
+      hidden: size of the output, a multiple of `heads`.
+      heads: how many attention heads there are.
+      reads_edges: whether scores and messages have terms of the edges.
+    Source: Velickovic et al. 2018, eq. 1 to 5.
+    """
+
+    def __init__(self, hidden: int, heads: int, *, reads_edges: bool, name: str | None = None) -> None:
+        super().__init__(name=name)
+        self._heads, self._width, self._reads_edges = heads, hidden // heads, reads_edges
+        self._values = snt.Linear(hidden, with_bias=False)
+        if reads_edges:
+            self._edge_values, self._edge_scores = snt.Linear(hidden), snt.Linear(heads)
+        draw = snt.initializers.TruncatedNormal(stddev=self._width**-0.5)
+        self._sender_score = tf.Variable(draw([heads, self._width], tf.float32), name="sender_score")
+        self._receiver_score = tf.Variable(draw([heads, self._width], tf.float32), name="receiver_score")
+
+    def __call__(self, graph: gn_graphs.GraphsTuple) -> tf.Tensor:
         own = self._by_head(self._values(graph.nodes))
         sent, received = self._score(own, self._sender_score), self._score(own, self._receiver_score)
         own_scores = tf.nn.leaky_relu(sent + received, _SLOPE)
-        scores = tf.gather(sent, graph.senders) + tf.gather(received, graph.receivers) + self._edge_scores(graph.edges)
+        scores = tf.gather(sent, graph.senders) + tf.gather(received, graph.receivers)
+        messages = tf.gather(own, graph.senders)
+        if self._reads_edges:
+            scores += self._edge_scores(graph.edges)
+            messages += self._by_head(self._edge_values(graph.edges))
         own_weights, weights = self._softmax(own_scores, tf.nn.leaky_relu(scores, _SLOPE), graph.receivers)
-        messages = tf.gather(own, graph.senders) + self._by_head(self._edge_values(graph.edges))
-        count = tf.shape(graph.nodes)[0]
-        attended = own_weights * own + segment_sum(weights * messages, graph.receivers, count)
+        attended = own_weights * own + segment_sum(weights * messages, graph.receivers, tf.shape(graph.nodes)[0])
         return tf.reshape(attended, [-1, self._heads * self._width])
 
     def _by_head(self, values: tf.Tensor) -> tf.Tensor:

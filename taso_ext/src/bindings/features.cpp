@@ -1,5 +1,6 @@
 #include "bindings/bindings.hpp"
 
+#include "features/candidate_graphs.hpp"
 #include "features/features.hpp"
 
 namespace rlflow {
@@ -27,6 +28,21 @@ py::array_t<std::int32_t> matched_nodes(const State& state) {
   return to_array(std::move(pairs), {count, 2});
 }
 
+py::tuple candidate_arrays(const State& state, std::int64_t reach, std::int64_t most) {
+  if (reach < 0 || most < 0) throw InvalidInput("reach and most must be at least 0, got " + std::to_string(reach) + " and " + std::to_string(most));
+  CandidateGraphs graphs;
+  {
+    const py::gil_scoped_release release;
+    graphs = candidate_graphs(state, reach, static_cast<std::size_t>(most));
+  }
+  const auto nodes = static_cast<py::ssize_t>(graphs.owners.size()), edges = static_cast<py::ssize_t>(graphs.links.size() / 2);
+  const auto gone = static_cast<py::ssize_t>(graphs.gone.size() / 2);
+  return py::make_tuple(to_array(std::move(graphs.nodes), {nodes, static_cast<py::ssize_t>(kCandidateNodeColumns)}),
+                        to_array(std::move(graphs.owners), {nodes}),
+                        to_array(std::move(graphs.edges), {edges, static_cast<py::ssize_t>(kCandidateEdgeColumns)}),
+                        to_array(std::move(graphs.links), {edges, 2}), to_array(std::move(graphs.gone), {gone, 2}));
+}
+
 py::array_t<float> candidate_features(const State& state, std::int64_t max_candidates, bool one_hot_rules, bool costs, bool everywhere) {
   constexpr std::int64_t kMost = 1 << 20;    // a state with more rewrites than that would not fit into memory either
   if (max_candidates < 1 || max_candidates > kMost) {
@@ -48,6 +64,8 @@ void bind_features(py::module_& module) {
   py::class_<Session>(module.attr("State"))
       .def("features", [](const Session& session) { return features(session.state()); })
       .def("matched_nodes", [](const Session& session) { return matched_nodes(session.state()); })
+      .def("candidate_graphs", [](const Session& session, std::int64_t reach, std::int64_t most) { return candidate_arrays(session.state(), reach, most); },
+           py::arg("reach"), py::arg("most"))
       .def("candidate_features", [](Session& session, std::int64_t max_candidates, bool one_hot_rules, bool costs, bool everywhere) {
              return candidate_features(costs ? session.priced() : session.state(), max_candidates, one_hot_rules, costs, everywhere);
            }, py::arg("max_candidates"), py::arg("one_hot_rules") = true, py::arg("costs") = false, py::arg("everywhere") = false);

@@ -6,14 +6,6 @@
 namespace rlflow {
 namespace {
 
-float log_scaled(double value, double scale) { return static_cast<float>(std::log1p(std::max(0.0, value)) / scale); }
-
-std::uint32_t operator_row(const Context& context, OperatorId op) {
-  if (op < known_operator_count()) return op;
-  const auto [domain, op_type] = context.op_name(op);
-  return known_operator_count() + static_cast<std::uint32_t>(hash_bytes(op_type, 21).low % kUnknownBuckets);
-}
-
 void put_extents(const TensorType& type, float* out) {
   for (std::size_t i = 0; i < kFeatureExtents && i < type.dims.size(); ++i) {
     out[i] = log_scaled(static_cast<double>(type.dims[type.dims.size() - 1 - i]), 8.0);
@@ -46,6 +38,14 @@ std::vector<NodeId> nodes_of_rule(const State& state, std::int32_t rule) {
 
 std::uint32_t feature_operator_count() { return known_operator_count() + kUnknownBuckets + 1; }
 
+std::uint32_t feature_operator(const Context& context, OperatorId op) {
+  if (op < known_operator_count()) return op;
+  const auto [domain, op_type] = context.op_name(op);
+  return known_operator_count() + static_cast<std::uint32_t>(hash_bytes(op_type, 21).low % kUnknownBuckets);
+}
+
+float log_scaled(double value, double scale) { return static_cast<float>(std::log1p(std::max(0.0, value)) / scale); }
+
 Features graph_features(const State& state) {
   Features features;
   const Graph& graph = state.graph();
@@ -67,7 +67,7 @@ Features graph_features(const State& state) {
     if (node.weight_only) continue;
     const Signature& signature = graph.signature(id);
     float* out = add_row();
-    out[0] = static_cast<float>(operator_row(context, signature.op));
+    out[0] = static_cast<float>(feature_operator(context, signature.op));
     out[1] = log_scaled(1e3 * state.node_ms()[id], 5.0);
     out[2] = log_scaled(signature.flops, 20.0);
     out[3] = log_scaled(signature.bytes, 20.0);

@@ -15,6 +15,9 @@ inline constexpr std::uint32_t kUnknownBuckets = 8;    // rows shared by all unk
 inline constexpr int kDtypes = 27;
 
 [[nodiscard]] std::uint32_t feature_operator_count();    // known operators, unknown buckets, a row for graph inputs
+[[nodiscard]] std::uint32_t feature_operator(const Context& context, OperatorId op);
+// Returns log(1 + value) / scale; 0 for negative values.
+[[nodiscard]] float log_scaled(double value, double scale);
 
 struct Features {
   std::vector<float> nodes;            // [N, kNodeFeatures]

@@ -105,6 +105,13 @@ State State::after(const Match& match, Pricing pricing) const {
   return next;
 }
 
+Graph State::graph_after(const Match& match) const {
+  Graph next;
+  std::vector<ValueId> changed;
+  apply(graph(), *match.recipe, match.key, nodes(match), held_.matches.values(match), next, changed);
+  return next;
+}
+
 Hash128 State::plain_hash_after(const Match& match) const {
   if (game_->rules()[match.rule].may_cycle) return after(match).graph().plain_hash();
   return game_->desk()->preview.plain_hash(graph(), *match.recipe, nodes(match), held_.matches.values(match));

@@ -8,7 +8,8 @@ from controller.evaluation import evaluate, replay_record
 from controller.policies.graph import GraphPolicy
 from controller.ppo.config import PolicyConfig, PpoConfig
 from controller.ppo.controller import PpoController
-from controller.worlds.graph_view import GraphView, concatenate, observe
+from controller.worlds.graph_view import GraphView, observe
+from controller.worlds.ragged import concatenate
 from controller.worlds.real import RealWorld
 from environment import GraphSubstitutionEnv
 from worldmodel.config import EncoderConfig

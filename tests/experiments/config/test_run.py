@@ -40,11 +40,11 @@ def test_a_preset_may_extend_another() -> None:
 
 def test_our_presets_carry_rules_out_everywhere_and_the_papers_do_not() -> None:
     found = {name: load_config(name, {}).environment.everywhere for name in preset_names()}
-    assert found == {"auto": True, "best": True, "demo": True, "paper": False, "paper-cut": False}
+    assert found == {"auto": True, "best": True, "demo": True, "paper": False, "paper-cut": False, "xrlflow": False}
     assert not RunConfig().environment.everywhere, "runs of older versions, which do not say it, had none"
 
 
-@pytest.mark.parametrize("preset", ["demo", "paper", "paper-cut", "best"])
+@pytest.mark.parametrize("preset", ["demo", "paper", "paper-cut", "best", "xrlflow"])
 def test_presets_load_and_are_listed(preset: str) -> None:
     assert preset in preset_names()
     assert isinstance(load_config(preset, {}), RunConfig)

@@ -42,18 +42,19 @@ def layer_norm(x: np.ndarray) -> np.ndarray:
 
 def attend(layer: AttentionRound, nodes: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """Returns the layer's nodes, computed node by node and head by head as in the paper."""
-    values, edge_values = nodes @ layer._values.w.numpy(), edges @ layer._edge_values.w.numpy()
-    edge_scores = edges @ layer._edge_scores.w.numpy()
+    attention = layer._attention
+    values, edge_values = nodes @ attention._values.w.numpy(), edges @ attention._edge_values.w.numpy()
+    edge_scores = edges @ attention._edge_scores.w.numpy()
     attended = np.zeros_like(nodes)
     for node in range(len(nodes)):
         for head in range(HEADS):
             part = slice(head * WIDTH, (head + 1) * WIDTH)
-            mine = layer._receiver_score.numpy()[head] @ values[node, part]
-            scores = [mine + layer._sender_score.numpy()[head] @ values[node, part]]
+            mine = attention._receiver_score.numpy()[head] @ values[node, part]
+            scores = [mine + attention._sender_score.numpy()[head] @ values[node, part]]
             messages = [values[node, part]]
             for edge in np.flatnonzero(LINKS[:, 1] == node):
                 sent = values[LINKS[edge, 0], part]
-                scores.append(mine + layer._sender_score.numpy()[head] @ sent + edge_scores[edge, head])
+                scores.append(mine + attention._sender_score.numpy()[head] @ sent + edge_scores[edge, head])
                 messages.append(sent + edge_values[edge, part])
             weights = np.exp(np.where(np.array(scores) > 0, scores, 0.2 * np.array(scores)))
             attended[node, part] = weights / weights.sum() @ np.array(messages)

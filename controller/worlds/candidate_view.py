@@ -1,0 +1,76 @@
+"""The real environment as X-RLflow sees it: the present graph, and every graph that one rewrite leads to.
+
+A graph after a rewrite shares almost everything with the present one. The engine therefore lists only what differs
+(`taso_ext.State.candidate_graphs`), and a network computes the embeddings of everything else once for all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from controller.worlds.graph_view import GraphView
+from controller.worlds.ragged import stack
+
+
+class CandidateObservation(NamedTuple):
+    """S states, each with its present graph (number 0) and its candidates (from 1 on), as ragged tensors.
+
+    Attributes:
+      state: int64 [S], equal for equal states: part of the present graph's hash.
+      nodes: float32 [S, (nodes), 2], operator and log cost of the operator by itself.
+      owners: int32 [S, (nodes)], ascending: the graph that a node belongs to.
+      edges: float32 [S, (edges), 4], the extents of the tensor over 4096, the last one first.
+      links: int32 [S, (edges), 2], producer and consumer, numbered within each state; in the order of the consumers.
+      gone: int32 [S, (pairs), 2], ascending: a candidate, and a node of the present graph that it does not have, or has
+        as a node of its own.
+      candidates: int32 [S, (graphs)], index rule · P + location of the rewrite that leads to each graph, with
+        P = `env.num_places`; the first is NO-OP, R · P.
+      dropped: int32 [S], candidates that there was no place for.
+    """
+
+    state: tf.Tensor
+    nodes: tf.RaggedTensor
+    owners: tf.RaggedTensor
+    edges: tf.RaggedTensor
+    links: tf.RaggedTensor
+    gone: tf.RaggedTensor
+    candidates: tf.RaggedTensor
+    dropped: tf.Tensor
+
+
+class CandidateView(GraphView):
+    """A view of a `GraphSubstitutionEnv` in which an action is the number of a candidate graph; 0 is NO-OP.
+
+    Everywhere-actions are no candidates.
+
+    Attributes:
+      dropped: candidates of all states so far that there was no place for.
+    """
+
+    def __init__(self, env: Any, *, reach: int, most: int) -> None:
+        """
+        Args:
+          env: the environment.
+          reach: the number of edges over which the network looks.
+          most: the largest number of candidates of a state; later ones, in the order of rules, are dropped and counted.
+        """
+        super().__init__(env)
+        self._reach, self._most = reach, most
+        self.dropped = 0
+
+    def _observe(self, observation: dict[str, Any]) -> CandidateObservation:
+        env, state = self._env, self._env.state
+        nodes, owners, edges, links, gone = state.candidate_graphs(self._reach, self._most)
+        legal = state.legal_actions()
+        kept = legal[: self._most]
+        self._candidates = np.append(env.num_rules * env.num_places, kept[:, 0] * env.num_places + kept[:, 1])
+        self.dropped += len(legal) - len(kept)
+        name = np.array(int(state.hash[:16], 16), np.uint64).astype(np.int64)
+        row = (name, nodes, owners, edges, links, gone, self._candidates, np.array(len(legal) - len(kept)))
+        return stack(CandidateObservation, [row], _DTYPES, ("state", "dropped"))
+
+
+_DTYPES = (tf.int64, tf.float32, tf.int32, tf.float32, tf.int32, tf.int32, tf.int32, tf.int32)

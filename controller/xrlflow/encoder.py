@@ -1,0 +1,91 @@
+"""`CandidateEncoder`: embeddings of the present graph and of all its candidates, by one pass over one large graph.
+
+Nodes see along edges only, from producers to consumers, so that the embeddings of a graph's nodes are those of the
+present graph except near what differs. The encoder computes them once, and those that differ for each candidate beside
+them. What comes out for a candidate is what encoding it by itself gives.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import sonnet as snt
+import tensorflow as tf
+from graph_nets import graphs as gn_graphs
+
+from controller.worlds.candidate_view import CandidateObservation
+from controller.xrlflow.config import XrlflowConfig
+from taso_ext._core import NUM_FEATURE_OPERATORS
+from worldmodel.networks.graph_layers import GraphAttention, segment_sum
+
+
+class EncodedGraphs(NamedTuple):
+    """The embeddings of G graphs of S states; those of a state follow one another, its present graph first.
+
+    Attributes:
+      embedding: float32 [G, embedding], of each graph.
+      change: float32 [G, width], the sum of its nodes' embeddings less that of the present graph.
+      state: int32 [G], the row of its state.
+    """
+
+    embedding: tf.Tensor
+    change: tf.Tensor
+    state: tf.Tensor
+
+
+class CandidateEncoder(snt.Module):
+    """An update of every node from its operator and its edges, graph attention, and an update of every graph.
+
+    Source: He et al. 2023, section 3.3.
+    """
+
+    def __init__(self, config: XrlflowConfig, name: str | None = None) -> None:
+        super().__init__(name=name)
+        self._log_cost = config.log_cost
+        draw = snt.initializers.TruncatedNormal(stddev=1.0)
+        self._operators = tf.Variable(draw([NUM_FEATURE_OPERATORS, config.width], tf.float32), name="operators")
+        self._of_node = snt.Linear(config.width, name="node")
+        self._layers = [GraphAttention(config.width, 1, reads_edges=False) for _ in range(config.layers)]
+        self._of_graph = snt.Linear(config.embedding, name="graph")
+
+    def __call__(self, seen: CandidateObservation) -> EncodedGraphs:
+        first_node = tf.cast(seen.nodes.row_starts(), tf.int32)
+        first_graph = tf.cast(seen.candidates.row_starts(), tf.int32)
+        nodes = self._nodes(seen, first_node)
+        states = tf.cast(seen.candidates.value_rowids(), tf.int32)
+        count = tf.size(states)
+        owners = seen.owners.flat_values + tf.gather(first_graph, seen.owners.value_rowids())
+        of_gone, of_pairs = seen.gone.flat_values, seen.gone.value_rowids()
+        graphs_of_gone = of_gone[:, 0] + tf.gather(first_graph, of_pairs)
+        gone = tf.gather(nodes, of_gone[:, 1] + tf.gather(first_node, of_pairs))
+        ones = tf.ones([tf.shape(nodes)[0], 1])
+        own = segment_sum(tf.concat([nodes, ones], axis=1), owners, count)
+        lost = segment_sum(tf.concat([gone, tf.ones_like(gone[:, :1])], axis=1), graphs_of_gone, count)
+        present = tf.gather(first_graph, states)
+        is_present = (present == tf.range(count))[:, tf.newaxis]
+        change = tf.where(is_present, 0.0, own - lost)
+        total, number = tf.split(tf.gather(own, present) + change, [nodes.shape[1], 1], axis=1)
+        mean = total / tf.maximum(number, 1.0)  # the rows of padding have no nodes
+        return EncodedGraphs(self._of_graph(mean), change[:, :-1], states)
+
+    def _nodes(self, seen: CandidateObservation, first_node: tf.Tensor) -> tf.Tensor:
+        """Returns the embeddings of all nodes [nodes, width]."""
+        links = seen.links.flat_values + tf.gather(first_node, seen.links.value_rowids())[:, tf.newaxis]
+        operators, log_cost = tf.split(seen.nodes.flat_values, 2, axis=1)
+        number = tf.shape(operators)[0]
+        read = segment_sum(seen.edges.flat_values, links[:, 1], number)
+        if self._log_cost:
+            read = tf.concat([read, log_cost], axis=1)
+        embedded = tf.gather(self._operators, tf.cast(operators[:, 0], tf.int32))
+        graph = gn_graphs.GraphsTuple(
+            nodes=tf.nn.leaky_relu(embedded + self._of_node(read)),
+            edges=None,
+            senders=links[:, 0],
+            receivers=links[:, 1],
+            n_node=number[tf.newaxis],
+            n_edge=tf.shape(links)[:1],
+            globals=None,
+        )
+        for layer in self._layers:
+            graph = graph.replace(nodes=tf.nn.leaky_relu(layer(graph)))
+        return graph.nodes

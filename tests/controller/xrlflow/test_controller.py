@@ -1,0 +1,208 @@
+"""`xrlflow` learns, keeps the contract of controllers, and does not have the faults of the published code."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from controller import make
+from controller.evaluation import play_episode, replay_record
+from controller.interface import StoredControllerError
+from controller.policies.categorical import Categorical
+from controller.ppo.learner import generalised_advantages
+from controller.worlds.candidate_view import CandidateObservation
+from controller.worlds.ragged import concatenate
+from controller.worlds.real import RealWorld
+from controller.xrlflow.config import XrlflowConfig
+from controller.xrlflow.controller import XrlflowController
+from controller.xrlflow.policy import CandidatePolicy
+from environment import GraphSubstitutionEnv
+from tests.controller.exhaustive import best_improvement
+from tests.controller.ppo.test_known_optima import CLOSE, TWENTY, fires, found_from, products
+from worldmodel.data.trajectory import Trajectory
+
+SMALL = XrlflowConfig(
+    updates=2,
+    batch=4,
+    epochs=1,
+    minibatch=8,
+    width=8,
+    layers=2,
+    embedding=8,
+    torso=(16,),
+    slots=40,
+    reward_scaling=True,
+)
+LEARNING = dataclasses.replace(
+    SMALL, updates=25, batch=8, epochs=4, minibatch=64, learning_rate=1e-2, width=16, embedding=16, torso=(32,)
+)
+
+
+def env_of(name: str = "squeezenet1.1-tiny", **more: object) -> GraphSubstitutionEnv:
+    return GraphSubstitutionEnv(name, costs="roofline:rtx2070", max_steps=4, strict=True, **more)
+
+
+def policy_of(head: str) -> tuple[GraphSubstitutionEnv, CandidatePolicy]:
+    env = env_of()
+    return env, CandidatePolicy(env, dataclasses.replace(SMALL, head=head), seed=0)  # type: ignore[arg-type]
+
+
+def permuted(seen: CandidateObservation, order: np.ndarray) -> CandidateObservation:
+    """Returns the observation of one state with its candidates (from number 1 on) in another order."""
+    place = np.argsort(order)
+    owners, gone = seen.owners.flat_values.numpy(), seen.gone.flat_values.numpy()
+    row = np.argsort(place[owners], kind="stable")
+    where = np.argsort(row)
+    links = where[seen.links.flat_values.numpy()]
+    by_consumer = np.argsort(links[:, 1], kind="stable")
+    lost = np.stack([place[gone[:, 0]], gone[:, 1]], axis=1)
+    return seen._replace(
+        nodes=seen.nodes.with_flat_values(seen.nodes.flat_values.numpy()[row]),
+        owners=seen.owners.with_flat_values(place[owners][row].astype(np.int32)),
+        edges=seen.edges.with_flat_values(seen.edges.flat_values.numpy()[by_consumer]),
+        links=seen.links.with_flat_values(links[by_consumer].astype(np.int32)),
+        gone=seen.gone.with_flat_values(lost[np.lexsort(lost.T[::-1])].astype(np.int32)),
+        candidates=seen.candidates.with_flat_values(seen.candidates.flat_values.numpy()[order]),
+    )
+
+
+@pytest.mark.parametrize(("head", "same"), [("pointer", True), ("flat", False)])
+def test_only_the_pointer_does_not_depend_on_the_order_of_candidates(head: str, same: bool) -> None:
+    env, policy = policy_of(head)
+    seen, _ = policy.view(env).reset(seed=0)
+    number = int(seen.candidates.row_lengths()[0])
+    order = np.append(0, 1 + np.random.default_rng(0).permutation(number - 1))
+    for weight in policy.trainable_variables:  # the last layer's are so small that nearly all probabilities are equal
+        weight.assign(weight + 0.1 * tf.random.stateless_normal(weight.shape, [0, 1]))
+    distribution, value = policy.distribution_and_value(seen)
+    other, other_value = policy.distribution_and_value(permuted(seen, order))
+    before, after = distribution.all_log_probs().numpy()[0, order], other.all_log_probs().numpy()[0, :number]
+    assert np.allclose(before, after, atol=1e-5) == same
+    assert np.allclose(value, other_value, atol=1e-5) == same
+
+
+@pytest.mark.parametrize("head", ["pointer", "flat"])
+def test_equal_states_are_encoded_once_and_no_row_differs_from_alone(head: str) -> None:
+    env, policy = policy_of(head)
+    view = policy.view(env)
+    first, _ = view.reset(seed=0)
+    second, *_ = view.step(2)
+    batch = concatenate([first, second, first, second, first])
+    distribution, value = policy.distribution_and_value(batch)
+    for row, seen in enumerate([first, second, first, second, first]):
+        alone, alone_value = policy.distribution_and_value(seen)
+        width = alone.all_log_probs().shape[1]
+        np.testing.assert_allclose(distribution.all_log_probs()[row, :width], alone.all_log_probs()[0], atol=1e-5)
+        np.testing.assert_allclose(value[row], alone_value[0], atol=1e-5)
+
+
+def test_a_masked_choice_is_never_drawn_and_the_most_likely_one_is_the_mode() -> None:
+    logits = tf.constant([[0.0, 2.0, 9.0], [1.0, 0.5, 0.0]])
+    distribution = Categorical(logits, tf.constant([[True, True, False], [True, True, True]]))
+    drawn = np.stack([distribution.sample(tf.constant([0, seed])) for seed in range(400)])
+    assert drawn[:, 0].max() == 1
+    shares = np.bincount(drawn[:, 1], minlength=3) / len(drawn)
+    np.testing.assert_allclose(shares, np.exp(distribution.all_log_probs()[1]), atol=0.07)
+    assert distribution.mode().numpy().tolist() == [1, 0]
+    probabilities = np.exp(distribution.all_log_probs())
+    expected = -(probabilities * np.log(np.maximum(probabilities, 1e-30))).sum(axis=1)
+    np.testing.assert_allclose(distribution.entropies()[0], expected, rtol=1e-5)
+    assert not distribution.entropies()[1].numpy().any()
+    cold = distribution.at_temperature(0.05)
+    assert float(cold.log_prob(tf.constant([1, 0]))[1]) > -1e-3
+
+
+def rollout_of(controller: XrlflowController) -> Trajectory:
+    return RealWorld(env_of).rollout(controller.policy, batch=6, horizon=3, seed=1)
+
+
+@pytest.mark.parametrize("head", ["pointer", "flat"])
+def test_it_trains_plays_and_is_restored(head: str, tmp_path: Path) -> None:
+    env, config = env_of(), dataclasses.replace(SMALL, head=head)  # type: ignore[arg-type]
+    controller, metrics = make("xrlflow", env=env, config=config, seed=0), []
+    controller.train(RealWorld(env_of), on_progress=lambda done, total, values: metrics.append(values))
+    assert len(metrics) == 2 and max(each["first_ratio_error"] for each in metrics) < 1e-4
+    record = play_episode(env, controller, seed=0, deterministic=True)
+    replay_record(env, record)
+    controller.save(tmp_path / "controller")
+    again = make("xrlflow", env=env, config=config, seed=1)
+    again.load(tmp_path / "controller")
+    assert play_episode(env, again, seed=0, deterministic=True) == record
+
+
+def test_the_weights_of_the_pointer_fit_other_graphs(tmp_path: Path) -> None:
+    XrlflowController.build(env=env_of(), config=SMALL, seed=0).save(tmp_path / "pointer")
+    other = XrlflowController.build(env=env_of("bert-base-tiny"), config=SMALL, seed=1)
+    other.load(tmp_path / "pointer")
+    wider = XrlflowController.build(env=env_of(), config=dataclasses.replace(SMALL, width=16), seed=0)
+    with pytest.raises(StoredControllerError):
+        wider.load(tmp_path / "pointer")
+
+
+def test_dropped_candidates_are_told() -> None:
+    few = dataclasses.replace(SMALL, head="flat", slots=3, updates=1)
+    controller, metrics = XrlflowController.build(env=env_of(), config=few, seed=0), []
+    controller.train(RealWorld(env_of), on_progress=lambda done, total, values: metrics.append(values))
+    assert metrics[0]["dropped"] > 0
+
+
+def test_the_last_step_of_a_truncated_row_has_the_value_of_what_follows() -> None:
+    """The published code has none there: the advantage of the last step of a buffer is wrong."""
+    played = rollout_of(XrlflowController.build(env=env_of(), config=SMALL, seed=0))
+    lengths, ended = played.alive.numpy().sum(axis=0), played.terminal.numpy().any(axis=0)
+    assert not ended.all()
+    behind = played.value.numpy()[lengths, np.arange(len(lengths))]
+    np.testing.assert_array_equal(behind == 0.0, ended)
+    row = int(np.flatnonzero(~ended)[0])
+    advantages = generalised_advantages(
+        played.reward, played.value, played.terminal, played.alive, discount=0.9, trace_decay=0.95
+    )
+    last = lengths[row] - 1
+    expected = played.reward[last, row] + 0.9 * played.value[last + 1, row] - played.value[last, row]
+    assert float(advantages[last, row]) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_an_episode_has_no_part_in_the_advantages_of_another() -> None:
+    """The published code adds up over the border between two episodes of its buffer."""
+    played = rollout_of(XrlflowController.build(env=env_of(), config=SMALL, seed=0))
+
+    def advantages(reward: tf.Tensor) -> np.ndarray:
+        fields = played.value, played.terminal, played.alive
+        found: np.ndarray = generalised_advantages(reward, *fields, discount=0.9, trace_decay=0.95).numpy()
+        return found
+
+    changed = played.reward + np.eye(1, 6, 2, dtype=np.float32) * 100.0 * played.alive.numpy()
+    before, after = advantages(played.reward), advantages(changed)
+    np.testing.assert_array_equal(np.delete(before, 2, axis=1), np.delete(after, 2, axis=1))
+    assert np.abs(before[:, 2] - after[:, 2]).max() > 1.0
+
+
+@pytest.mark.parametrize("change", [{"slots": 1}, {"width": 0}, {"layers": 0}, {"minibatch": 0}])
+def test_a_bad_setting_is_one_clear_error(change: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=rf"{next(iter(change))} is {next(iter(change.values()))}.* must be at least"):
+        XrlflowConfig(**change)  # type: ignore[arg-type]
+
+
+def test_it_learns_an_optimum() -> None:
+    env = products()
+    controller = XrlflowController.build(env=env, config=LEARNING, seed=0)
+    controller.train(RealWorld(products), seed=0)
+    played = play_episode(env, controller, seed=0, deterministic=True)
+    assert played.improvement >= best_improvement(env) - CLOSE
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("make_env", [fires, products])
+@pytest.mark.parametrize("head", ["pointer", "flat"])
+def test_it_finds_the_optimum(make_env: Callable[[], GraphSubstitutionEnv], head: str, tmp_path: Path) -> None:
+    env, config = make_env(), dataclasses.replace(LEARNING, head=head)  # type: ignore[arg-type]
+
+    def controller(seed: int) -> XrlflowController:
+        return XrlflowController.build(env=env, config=config, seed=seed)
+
+    assert np.mean(found_from(TWENTY, controller, RealWorld(make_env), env, tmp_path)) >= 0.95

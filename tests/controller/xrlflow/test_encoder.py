@@ -1,0 +1,99 @@
+"""The embedding of a candidate is what encoding it by itself gives, and only what differs is computed again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from controller.worlds.candidate_view import CandidateObservation, CandidateView
+from controller.worlds.ragged import concatenate, empty_row
+from controller.xrlflow.config import XrlflowConfig
+from controller.xrlflow.encoder import CandidateEncoder, EncodedGraphs
+from environment import GraphSubstitutionEnv
+
+CONFIG = XrlflowConfig(width=16, layers=3, embedding=8, log_cost=True)
+NAMES = ("squeezenet1.1-tiny", "bert-base-tiny", "nasrnn-tiny")
+
+
+def env_of(name: str) -> GraphSubstitutionEnv:
+    return GraphSubstitutionEnv(name, costs="roofline:rtx2070", max_steps=20)
+
+
+def view_of(env: GraphSubstitutionEnv, config: XrlflowConfig = CONFIG, most: int = 10**6) -> CandidateView:
+    return CandidateView(env, reach=config.reach, most=most)
+
+
+def walked(view: CandidateView, actions: Sequence[int]) -> CandidateObservation:
+    """Returns what the view shows after some actions."""
+    seen, _ = view.reset(seed=0)
+    for action in actions:
+        seen, *_ = view.step(action)
+    found: CandidateObservation = seen
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("layers", [1, 3])
+def test_a_candidate_is_embedded_as_alone(name: str, layers: int) -> None:
+    config = dataclasses.replace(CONFIG, layers=layers)
+    env, encoder = env_of(name), CandidateEncoder(config)
+    view = view_of(env, config)
+    for walk in ([], [3], [3, 5]):
+        encoded = encoder(walked(view, walk))
+        for number in range(1, len(encoded.state), 7):
+            after = walked(view, [*walk, number])
+            np.testing.assert_allclose(encoder(after).embedding[0], encoded.embedding[number], atol=1e-6)
+
+
+def test_a_state_is_encoded_in_a_batch_as_alone() -> None:
+    view, encoder = view_of(env_of("squeezenet1.1-tiny")), CandidateEncoder(CONFIG)
+    states = [walked(view, walk) for walk in ([], [2], [2, 4])]
+    padded = concatenate([states[0], empty_row(states[0]), *states[1:]])
+    together = encoder(padded)
+    assert set(together.state.numpy()) == {0, 2, 3}, "padding has no graph"
+    for row, state in zip((0, 2, 3), states, strict=True):
+        mine = together.state == row
+        for name, alone in zip(EncodedGraphs._fields[:2], encoder(state)[:2], strict=True):
+            np.testing.assert_allclose(getattr(together, name)[mine], alone, atol=1e-6, err_msg=name)
+
+
+def test_candidates_differ_and_the_present_graph_does_not_change() -> None:
+    encoded = CandidateEncoder(CONFIG)(walked(view_of(env_of("bert-base-tiny")), []))
+    change = np.abs(encoded.change).max(axis=1)
+    assert change[0] == 0.0 and (change[1:] > 0).mean() > 0.9
+
+
+def test_gradients_reach_every_weight() -> None:
+    seen, encoder = walked(view_of(env_of("squeezenet1.1-tiny")), []), CandidateEncoder(CONFIG)
+    encoder(seen)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.square(encoder(seen).embedding))
+    gradients = tape.gradient(loss, encoder.trainable_variables)
+    for variable, gradient in zip(encoder.trainable_variables, gradients, strict=True):
+        assert gradient is not None and float(tf.norm(tf.convert_to_tensor(gradient))) > 0, variable.name
+
+
+def test_candidates_beyond_the_limit_are_counted() -> None:
+    env = env_of("bert-base-tiny")
+    view = view_of(env, most=10)
+    seen, _ = view.reset(seed=0)
+    legal = len(env.state.legal_actions())  # without everywhere-actions
+    assert legal > 10 and seen.dropped.numpy().tolist() == [legal - 10] and view.dropped == legal - 10
+    assert seen.candidates.row_lengths().numpy().tolist() == [11]
+    second = view.step(0)[0].dropped  # NO-OP leaves the graph as it is
+    assert view.dropped == 2 * (legal - 10) and second.numpy().tolist() == [legal - 10]
+
+
+def test_noop_is_the_present_graph_and_others_are_rewrites() -> None:
+    env = env_of("squeezenet1.1-tiny")
+    view = view_of(env)
+    view.reset(seed=0)
+    legal = env.legal_actions()
+    *_, terminated, truncated, info = view.step(1)
+    assert info["action"].tolist() == legal[0].tolist() and not (terminated or truncated)
+    *_, terminated, _, info = view.step(0)
+    assert info["action"].tolist()[0] == env.num_rules and terminated
