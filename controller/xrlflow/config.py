@@ -10,7 +10,7 @@ from controller.ppo.config import PpoConfig
 
 @dataclasses.dataclass(frozen=True)
 class XrlflowConfig(PpoConfig):
-    """The settings of `xrlflow`: those of PPO with the published values, and those of the network.
+    """The settings of `xrlflow`: those of PPO, published but for the scaled rewards, and those of the network.
 
     Source: He et al. 2023, "X-RLflow: Graph Reinforcement Learning for Neural Network Subgraphs Transformation",
     section 4 and appendix A: 1000 episodes in updates of 10, minibatches of 16 steps, 4 epochs.
@@ -34,7 +34,6 @@ class XrlflowConfig(PpoConfig):
     rule_entropy: tuple[float, float] = (0.01, 0.01)
     learning_rate: float = 5e-4
     last_learning_rate: float = 5e-4
-    reward_scaling: bool = False
     head: Literal["pointer", "flat"] = "pointer"
     slots: int = 500
     log_cost: bool = False
