@@ -1,0 +1,106 @@
+"""Measures what encoding candidates by their differences saves: `python -m tests.perf.candidates`.
+
+Prints a table and asserts nothing: a clock is no test. For the start graph of each network, the policy of `xrlflow`
+chooses among all candidates, once as it does, and once with every candidate encoded by itself, as a graph of its own;
+both in turn, in one process and one thread. `--out DIR` writes the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from time import process_time
+
+import numpy as np
+import tensorflow as tf
+
+from controller.worlds.candidate_view import CandidateObservation
+from controller.worlds.ragged import concatenate
+from controller.xrlflow.config import XrlflowConfig
+from controller.xrlflow.policy import CandidatePolicy
+from environment import GraphSubstitutionEnv, zoo
+
+AT_ONCE = 64
+"""Candidates that are encoded by themselves in one batch: more would need several gigabytes for large networks."""
+
+
+def seconds(run: Callable[[], object], repeats: int) -> float:
+    """Returns the median CPU time of a call, after one that warms up."""
+    run()
+    times = []
+    for _ in range(repeats):
+        before = process_time()
+        run()
+        times.append(process_time() - before)
+    return statistics.median(times)
+
+
+def each_alone(env: GraphSubstitutionEnv, policy: CandidatePolicy) -> list[CandidateObservation]:
+    """Returns every candidate as a state without candidates of its own, in batches."""
+    found = []
+    view = policy.view(env)
+    view.reset(seed=0)
+    for rule, location in env.state.legal_actions().tolist():
+        after = env.state.copy()
+        after.step(rule, location)
+        nodes, owners, edges, links, gone = after.candidate_graphs(0, 0)
+        name = np.array(len(found), np.int64)
+        found.append(_row(name, nodes, owners, edges, links, gone))
+    return [concatenate(found[start : start + AT_ONCE]) for start in range(0, len(found), AT_ONCE)]
+
+
+def _row(name: np.ndarray, *arrays: np.ndarray) -> CandidateObservation:
+    ragged = [tf.RaggedTensor.from_row_lengths(tf.constant(array), [len(array)]) for array in arrays]
+    one = tf.RaggedTensor.from_row_lengths(tf.zeros([1], tf.int32), [1])
+    return CandidateObservation(tf.constant([int(name)], tf.int64), *ragged, one, tf.zeros([1], tf.int32))
+
+
+def measured(name: str, repeats: int) -> str:
+    """Returns the row of a network."""
+    env = GraphSubstitutionEnv(name, costs="roofline:rtx2070", max_steps=50)
+    policy = CandidatePolicy(env, XrlflowConfig(), seed=0)
+    view = policy.view(env)
+    seen, _ = view.reset(seed=0)
+    number = len(env.state.legal_actions())
+    encode = tf.function(policy._encoder, reduce_retracing=True)
+    alone = each_alone(env, policy)
+    listing = seconds(lambda: env.state.candidate_graphs(5, 10**6), repeats)
+    shared = seconds(lambda: encode(seen), repeats)
+    by_itself = seconds(lambda: [encode(batch) for batch in alone], max(1, repeats // 4))
+    nodes, whole = len(seen.nodes.flat_values), sum(len(batch.nodes.flat_values) for batch in alone)
+    return (
+        f"| {name} | {number} | {whole:,} | {nodes:,} | {1e6 * listing / number:.0f} | {number / shared:,.0f} | "
+        f"{1 / (shared + listing):.1f} | {by_itself / shared:.1f} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("graphs", nargs="*", metavar="GRAPH", default=[*zoo.published_names(), "bert-l2-h128"])
+    parser.add_argument("--out", type=Path, help="also write table.md into this folder")
+    parser.add_argument("--repeats", type=int, default=12, help="calls of which times are medians (12)")
+    options = parser.parse_args()
+    lines = [
+        "# What encoding candidates by their differences saves",
+        "",
+        "Written by `python -m tests.perf.candidates`. The policy of `xrlflow` with its defaults looks at the start "
+        "graph of each network and at all graphs that one rewrite leads to. CPU times of one thread, medians; a step "
+        "is a list of all candidates by the engine and their embeddings.",
+        "",
+        "| network | candidates | nodes of all graphs | nodes that are encoded | µs to list one | candidates/s "
+        "| steps/s | times as long if each is encoded by itself |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    print("\n".join(lines), flush=True)
+    for name in options.graphs:
+        lines.append(measured(name, options.repeats))
+        print(lines[-1], flush=True)
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / "table.md").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
