@@ -11,6 +11,10 @@ RELATIVE_RESOLUTION = 1e-9
 """Costs that differ by less than this fraction of the larger are equal: rounding never counts as improvement."""
 
 
+NOOP = "no-op"
+"""The rule name of NO-OP; older records have it in capitals."""
+
+
 def is_improvement(cost_ms: float, reference_ms: float) -> bool:
     """Returns whether `cost_ms` is below `reference_ms` by more than rounding."""
     return cost_ms < reference_ms * (1 - RELATIVE_RESOLUTION)
@@ -134,8 +138,13 @@ class EpisodeRecord:
 
     @property
     def best_actions(self) -> tuple[tuple[int, int], ...]:
-        """The prefix of `actions` that leads to the best graph."""
-        return self.actions[: self.num_actions(self.best_step)]
+        """The prefix of `actions` that leads to the best graph.
+
+        A NO-OP at its end, with which a graph may be measured that was not when it was reached, is left out.
+        """
+        step = self.best_step
+        ends = step > 0 and self.rule_names[step - 1].lower() == NOOP
+        return self.actions[: self.num_actions(step - ends)]
 
     @property
     def improvement(self) -> float:

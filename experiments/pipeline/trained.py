@@ -3,8 +3,8 @@
 On the graph that it was trained on, the controller plays as it is. On another graph, random play shows which rewrites
 there are. The world model adapts to the graph without learning from it (`worldmodel.from_episodes.adapt`), and the
 policy's weights are transferred to the actions of the other graph (`controller.policies.transfer`). A policy with the
-head `pointer` plays on every graph as it is. A world model also adapts to the same graph under other costs, which are
-features of its nodes.
+head `pointer` plays on every graph as it is, and so does `xrlflow`. A world model also adapts to the same graph under
+other costs, which are features of its nodes.
 """
 
 from __future__ import annotations
@@ -144,13 +144,13 @@ def prepare_trained(run: Run, loaded: Loaded, path: Path) -> Prepared:
     same_graph = trained.fingerprint["graph"] == loaded.fingerprint["graph"]
     start_tensorflow(run)
     if not trained.config.uses_world_model:
-        head = run.config.xrlflow.head if run.config.controller == "xrlflow" else run.config.policy.head
-        plays_anywhere = run.config.controller in ("ppo", "mcts", "xrlflow") and head == "pointer"
+        points = run.config.controller in ("ppo", "mcts") and run.config.policy.head == "pointer"
+        plays_anywhere = points or run.config.controller == "xrlflow"
         if not (same_graph or plays_anywhere):
             raise UserError(
                 f"The controller of {path} was trained in the real environment of another graph, and knows no other. "
-                "Name a run of --world dream, whose world model adapts to this graph, or of policy.head=pointer, which "
-                "plays on any graph."
+                "Name a run of --world dream, whose world model adapts to this graph, or of policy.head=pointer or "
+                "--controller xrlflow, which play on any graph."
             )
         controller = learner(run.config, loaded, run.seed(STAGE))
         controller.load(trained.checkpoint("controller"))

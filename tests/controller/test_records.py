@@ -46,6 +46,14 @@ def test_many_steps_below_the_resolution_may_add_up() -> None:
     assert record(costs_ms).improvement == pytest.approx(99 * 4e-10, rel=0.05)
 
 
+@pytest.mark.parametrize("name", ["no-op", "NO-OP"])
+def test_a_graph_that_noop_has_measured_is_reached_without_it(name: str) -> None:
+    """Costs that are measured every few steps, and at the end, show what a rewrite saves only then."""
+    episode = record([4.0, 4.0, 4.0, 3.0], rule_names=("a", "b", name))
+    assert episode.best_step == 3 and episode.improvement == 0.25
+    assert episode.best_actions == episode.actions[:2] and episode.action_names[:2] == ("a", "b")
+
+
 def test_of_equal_graphs_the_first_counts() -> None:
     assert record([4.0, 3.0, 3.0 * (1 - 1e-12), 5.0]).best_step == 1
     first, second = record([4.0, 3.0], seed=1), record([4.0, 3.0 - 1e-12], seed=2)

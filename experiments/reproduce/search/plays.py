@@ -266,10 +266,7 @@ def round_of(row: Mapping[str, Any]) -> Record:
 
 def rules_of(record: EpisodeRecord) -> dict[str, int]:
     """Returns how many rewrites by each rule lead to the best graph of an episode."""
-    counts: Counter[str] = Counter()
-    for step, name in enumerate(record.rule_names[: record.best_step]):
-        counts[name] += max(1, record.everywhere[step]) if record.everywhere else 1
-    return dict(counts)
+    return dict(Counter(record.action_names[: len(record.best_actions)]))
 
 
 def curves_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, list[float]]]:
