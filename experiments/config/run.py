@@ -119,6 +119,8 @@ class RecollectConfig:
       episodes: number of real episodes of the policy that each round adds to all earlier episodes.
       dreamed: fraction of these episodes in which the policy carries out a plan that it has dreamed, without the
         rewrites that turn out to be illegal; in the others it sees the real states.
+      searched: fraction of these episodes that likewise carry out a plan which a search has found in the dream, by beam
+        search or by cross-entropy planning: both find mistakes of a dream that the policy has not found.
       omitted: share of the steps in which such an episode takes a rewrite that really pays and that the world model
         considers illegal there, if there is one.
       uncertain: share of the steps in which such an episode takes a rewrite on whose reward the members of an ensemble
@@ -130,6 +132,7 @@ class RecollectConfig:
     rounds: int = 0
     episodes: int = 100
     dreamed: float = 0.5
+    searched: float = 0.0
     omitted: float = 0.0
     uncertain: float = 0.0
     steps: int = 600
@@ -139,6 +142,7 @@ class RecollectConfig:
         _require("rounds", self.rounds, 0, 99)
         _require("episodes", self.episodes, 1)
         _require("dreamed", self.dreamed, 0, 1)
+        _require("searched", self.searched, 0, 1 - self.dreamed)
         _require("omitted", self.omitted, 0, 1)
         _require("uncertain", self.uncertain, 0, 1)
         _require("steps", self.steps, 1)

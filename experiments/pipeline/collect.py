@@ -127,7 +127,11 @@ def recollect_episodes(run: Run, loaded: Loaded, model: RoundModel, player: Play
     with run.stage(stage, in_round("recollect episodes", number), count) as bar:
         run.metrics.rewind(stage, 0)
         seen_through = model.fresh()
-        dream = DreamEnv.of_root(seen_through, loaded.env, run.config.dream)
+        settings = run.config.dream
+        dream = DreamEnv.of_root(seen_through, loaded.env, settings)
+        searched = run.config.recollect.searched
+        certain = dataclasses.replace(settings, temperature=0.0, noise=False)
+        to_search = DreamEnv.of_root(seen_through, loaded.env, certain) if searched else None
         for first in range(0, count, POLICY_EPISODES_PER_SHARD):
             last = min(first + POLICY_EPISODES_PER_SHARD, count) - 1
             path = directory / f"episodes-{first:06d}-{last:06d}.npz"
@@ -140,6 +144,8 @@ def recollect_episodes(run: Run, loaded: Loaded, model: RoundModel, player: Play
                     seed=run.seed(f"{stage} {first}"),
                     dream=dream,
                     dreamed=run.config.recollect.dreamed,
+                    certain=to_search,
+                    searched=searched,
                     omitted=run.config.recollect.omitted,
                     uncertain=run.config.recollect.uncertain,
                     legal_from=run.config.dream.legal_from,

@@ -5,12 +5,12 @@ A module that makes one table has `add_options(parser)`, which adds the options 
 each. Most tables run their units of work with an executor (`experiments.executors`).
 
 Finished units are kept in `runs/reproduce/NAME/units` and are not done again. Some tables share the units of another
-one: `discrepancy-rules` those of `discrepancy`; `ablations`, `table2`, `transfer` and all figures but `fig-pairwise`
-those of `controllers`; and all other tables of world models except `mechanisms` and `truth` those of `accuracy`. The
-units of `accuracy`, `mechanisms`, `controllers`, `transfer`, `truth`, `table1` and `table3` have the same results on
-every machine, if no costs are measured, and are also looked for in `experiments/results/NAME/units`. `never-slower`,
-`contributions`, `anytime`, `repeats`, `sample-efficiency` and `baselines` share the runs of `rlflow optimise` in
-`runs/reproduce/defaults/units`.
+one: `discrepancy-rules` those of `discrepancy`; `ablations`, `table2`, `transfer`, X-RLflow's tables and all figures
+but `fig-pairwise` those of `controllers`; and all other tables of world models except `mechanisms` and `truth` those of
+`accuracy`. The units of `accuracy`, `mechanisms`, `controllers`, `transfer`, `truth`, `table1` and `table3` have the
+same results on every machine, if no costs are measured, and are also looked for in `experiments/results/NAME/units`.
+`never-slower`, `contributions`, `anytime`, `repeats`, `sample-efficiency` and `baselines` share the runs of `rlflow
+optimise` in `runs/reproduce/defaults/units`.
 """
 
 from __future__ import annotations
@@ -79,6 +79,19 @@ TABLES = {
     ),
     "ablations": Entry("search.ablations", "what each part of learning brings: runs that differ in one setting each"),
     "transfer": Entry("search.transfer", "what controllers make of graphs and costs that they were not trained for"),
+    "xrlflow-table1": Entry(
+        "xrlflow.costs", "X-RLflow: the sum of kernels against the time of the whole graph (Table 1)"
+    ),
+    "xrlflow-table2": Entry("xrlflow.results:TABLE2", "X-RLflow: what TASO's search saves by the clock (Table 2)"),
+    "xrlflow-table3": Entry("xrlflow.steps", "X-RLflow: candidates in a step (Table 3)"),
+    "xrlflow-table4": Entry("xrlflow.settings", "X-RLflow: hyperparameters (Table 4)"),
+    "xrlflow-fig4": Entry("xrlflow.results:FIGURE4", "X-RLflow: time that graphs save against TASO's (Figure 4)"),
+    "xrlflow-fig5": Entry("xrlflow.results:FIGURE5", "X-RLflow: rules that are applied on each graph (Figure 5)"),
+    "xrlflow-fig6": Entry("xrlflow.results:FIGURE6", "X-RLflow: optimisation time (Figure 6)"),
+    "xrlflow-fig7": Entry("xrlflow.results:FIGURE7", "X-RLflow: input shapes that it was not trained for (Figure 7)"),
+    "xrlflow-compare": Entry(
+        "xrlflow.compare", "X-RLflow: what candidate graphs and attention buy, beside the other controllers"
+    ),
     "sample-efficiency": Entry(
         "search.sample_efficiency", "timings of whole graphs that controllers need to come near the fastest graph"
     ),

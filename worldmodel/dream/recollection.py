@@ -13,11 +13,16 @@ from worldmodel.accuracy.omissions import PayingEnv, paying_rewrites
 from worldmodel.data.episodes import BehaviourPolicy, Episode, EpisodeBuffer, RewriteEnv, collect
 from worldmodel.dream.dream_env import DreamEnv
 from worldmodel.dream.latent_env import LatentEnv
+from worldmodel.dream.planning import beam_search, cross_entropy_planning
 from worldmodel.dream.players import Player
 from worldmodel.dream.step import DreamState, legal_logit
 from worldmodel.world_model import WorldModel
 
 _LATENT, _IS_FIRST = "latent", "is first"
+MOST_ROWS = 2048
+"""Rows of a step of a beam search, about: its widest beam has so many rewrites in the first state."""
+POPULATION, ELITES, ITERATIONS = 256, 32, 12
+"""How hard cross-entropy planning searches."""
 
 
 def recollect(
@@ -29,6 +34,8 @@ def recollect(
     seed: int,
     dream: DreamEnv | None = None,
     dreamed: float = 0.5,
+    certain: DreamEnv | None = None,
+    searched: float = 0.0,
     omitted: float = 0.0,
     uncertain: float = 0.0,
     legal_from: float = 0.5,
@@ -38,7 +45,9 @@ def recollect(
 
     In some episodes it sees the real states. In others it first plays a dream, and then the dreamed actions are taken
     in reality, except those that turn out to be illegal. These episodes lead to the states where dreams go wrong. A
-    player that sees the real states would not go there, and the model would not learn from them.
+    player that sees the real states would not go there, and the model would not learn from them. Others again follow a
+    plan that a search has found in the dream: it finds mistakes that the player has not found yet, and that a player of
+    the next round may find.
 
     A player does not take what its dream does not offer, and real episodes of it would not teach the model any better.
     So some steps take a rewrite that really pays and that the model, one step before, considered illegal, and others
@@ -51,6 +60,8 @@ def recollect(
       player: it sees the real states through `world_model`.
       dream: a `DreamEnv.of_root` of `world_model`; None: the player sees the real states in all episodes.
       dreamed: the share of episodes that follow a dream.
+      certain: the same dream at temperature 0, for searches.
+      searched: the share of episodes that follow a plan which a search has found; 0 without `certain`.
       omitted: the share of steps that take a rewrite that pays and that the model omits, if there is one. The larger
         its gain, the likelier it is.
       uncertain: the share of steps that take a rewrite on whose reward the members of an ensemble disagree; the more
@@ -61,7 +72,8 @@ def recollect(
       ValueError: some steps are to be uncertain, but the model is no ensemble.
     """
     latent = _Latent(env, world_model)
-    behaviour: BehaviourPolicy = _Behaviour(world_model, latent, player, dream, dreamed)
+    searches = None if certain is None else _Searches(certain)
+    behaviour: BehaviourPolicy = _Behaviour(world_model, latent, player, dream, dreamed, searches, searched)
     if uncertain:
         behaviour = _Exploring(behaviour, _Doubts(world_model), latent, uncertain)
     if omitted:
@@ -69,14 +81,41 @@ def recollect(
     return collect(latent, behaviour, episodes, seed, on_episode=on_episode)
 
 
+class _Searches:
+    """Searches in a dream, each with other draws or another width, so that they find different plans."""
+
+    def __init__(self, dream: DreamEnv) -> None:
+        self._dream = dream
+        legal = int(np.count_nonzero(dream.start(1, tf.constant([0, 0], tf.int32)).action_mask.numpy()))
+        self._most_doublings = int(np.log2(max(2, MOST_ROWS // max(1, legal))))
+
+    def plan(self, generator: np.random.Generator) -> tuple[int, ...]:
+        """Returns the actions of the plan that a search finds."""
+        dream, depth = self._dream, self._dream.longest
+        if generator.random() < 0.5:
+            return beam_search(dream, width=2 ** int(generator.integers(self._most_doublings + 1)), depth=depth).actions
+        seed = int(generator.integers(2**31))
+        return cross_entropy_planning(
+            dream, depth=depth, population=POPULATION, elites=ELITES, iterations=ITERATIONS, seed=seed
+        ).actions
+
+
 class _Behaviour:
-    """A behaviour policy that follows the real states or a dream; chance decides which when an episode begins."""
+    """A behaviour policy that follows the real states, a dream or a search; chance decides when an episode begins."""
 
     def __init__(
-        self, world_model: WorldModel, env: _Latent, player: Player, dream: DreamEnv | None, dreamed: float
+        self,
+        world_model: WorldModel,
+        env: _Latent,
+        player: Player,
+        dream: DreamEnv | None,
+        dreamed: float,
+        searches: _Searches | None,
+        searched: float,
     ) -> None:
         self._table, self._longest = world_model.table, world_model.statistics.longest
         self._env, self._player, self._dream, self._dreamed = env, player, dream, dreamed
+        self._searches, self._searched = searches, searched
         self._plan: list[int] | None = None
 
     def __call__(self, observation: dict[str, Any], generator: np.random.Generator) -> np.ndarray:
@@ -87,13 +126,18 @@ class _Behaviour:
         return self._table.decode(np.array([self._action(observation, generator)]))[0]
 
     def _drawn_plan(self, generator: np.random.Generator) -> list[int] | None:
-        """Returns the actions of a dream, last first; None for an episode in which the player sees the real states."""
-        if self._dream is None or generator.random() >= self._dreamed:
+        """Returns the actions of a plan, last first; None for an episode in which the player sees the real states."""
+        if self._dream is None and self._searches is None:
             return None
-        seed = int(generator.integers(2**31))
-        played = self._player.dream(self._dream, episodes=1, horizon=self._longest, seed=seed)
-        taken = played.action[played.alive]
-        return [int(action) for action in taken[::-1]]
+        drawn = generator.random()
+        if self._dream is not None and drawn < self._dreamed:
+            seed = int(generator.integers(2**31))
+            played = self._player.dream(self._dream, episodes=1, horizon=self._longest, seed=seed)
+            taken = played.action[played.alive]
+            return [int(action) for action in taken[::-1]]
+        if self._searches is not None and drawn < self._dreamed + self._searched:
+            return list(self._searches.plan(generator)[::-1])
+        return None
 
     def _action(self, observation: dict[str, Any], generator: np.random.Generator) -> int:
         if self._plan is None:

@@ -26,7 +26,6 @@ from experiments.errors import UserError
 from experiments.executors.units import DIRECTORY, Record
 from experiments.pipeline.collect import RECOLLECT
 from experiments.pipeline.evaluate import STAGE as EVALUATION
-from experiments.pipeline.learning import EXPLOIT
 from experiments.pipeline.learning import STAGE as TRAINING
 from experiments.pipeline.world_model import ACCURACY
 from experiments.reproduce.options import chosen_graphs, chosen_seeds, run_units
@@ -35,6 +34,7 @@ from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.plays import ON_PAPER, UNITS, units_of
 from experiments.reproduce.table import Table, interval_of_seeds
 from experiments.runs.progress import ProgressDisplay
+from experiments.runs.rounds import EXPLOIT
 from experiments.runs.run import of_round
 from taso_ext import RuleSet
 

@@ -37,18 +37,22 @@ COLUMNS = {
 }
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that only this figure has."""
-    add_graphs(parser, ", ".join(GRAPHS))
-    add_seeds(parser, SEEDS)
-    published = " or ".join(f"'{row}'" for row in PUBLISHED)
-    parser.add_argument("--row", metavar="ROW", default=ROW, help=f"row of `controllers`, or {published} ({ROW})")
+def add_options(
+    parser: argparse.ArgumentParser, graphs: Sequence[str] = GRAPHS, seeds: str = SEEDS, row: str = ROW
+) -> None:
+    """Adds the options that only this figure has, with their defaults."""
+    add_graphs(parser, ", ".join(graphs))
+    add_seeds(parser, seeds)
+    published = " or ".join(f"'{each}'" for each in PUBLISHED)
+    parser.add_argument("--row", metavar="ROW", default=row, help=f"row of `controllers`, or {published} ({row})")
     add_long(parser)
 
 
-def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
-    """Reads the runs, and does those that are not finished."""
-    names, seeds = chosen_graphs(options, GRAPHS, QUICK), chosen_seeds(options, SEEDS)
+def reproduce(
+    options: argparse.Namespace, progress: ProgressDisplay, graphs: Sequence[str] = GRAPHS, of_seeds: str = SEEDS
+) -> Table:
+    """Reads the runs, and does those that are not finished; the last arguments are the default graphs and seeds."""
+    names, seeds = chosen_graphs(options, graphs, QUICK), chosen_seeds(options, of_seeds)
     known = list({**PLAYERS, **PUBLISHED})
     if options.row not in known:
         raise UserError(f"No row is called '{options.row}'. {nearest_match(options.row, known)}")

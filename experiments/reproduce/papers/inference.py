@@ -89,9 +89,9 @@ def _played(play: Play, progress: ProgressDisplay, _: CheckedModel) -> CheckedMo
     return play.models(progress)[1]
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the tables that are made of these units."""
-    add_graphs(parser, ", ".join(GRAPHS))
+def add_options(parser: argparse.ArgumentParser, graphs: Sequence[str] = GRAPHS) -> None:
+    """Adds the options of the tables that are made of these units; `graphs` are the default ones."""
+    add_graphs(parser, ", ".join(graphs))
     add_seeds(parser, SEEDS)
     add_device(parser, "; TensorFlow and OpenVINO only there, TensorRT beside cuda")
     parser.add_argument(
@@ -125,16 +125,28 @@ class Inferences(NamedTuple):
         return [found, *self.notes, *(f"{row}: {label}." for row, label in self.labels.items())]
 
 
-def inferences(options: argparse.Namespace, progress: ProgressDisplay, *, memory: bool) -> Inferences:
+def inferences(
+    options: argparse.Namespace,
+    progress: ProgressDisplay,
+    *,
+    memory: bool,
+    graphs: Sequence[str] = GRAPHS,
+    rows: Sequence[str] | None = None,
+) -> Inferences:
     """Plays each controller on each graph and measures; what is finished is not done again.
 
+    Args:
+      memory: whether memory is measured too.
+      graphs: the default graphs.
+      rows: the rows of controllers, see `chosen_players`; None: those of the papers' figures.
     Raises:
       UserError: `--processes` is not 1, or something computes something else than its model.
     """
     require_one_process(options)
-    names, seeds = chosen_graphs(options, GRAPHS, QUICK), chosen_seeds(options, SEEDS)
+    names, seeds = chosen_graphs(options, graphs, QUICK), chosen_seeds(options, SEEDS)
+    rows = list(PLAYERS) if rows is None else rows
     costs = options.costs or (PRICES if options.scale == "smoke" else f"measured:{options.device}")
-    plays = _plays(names, seeds, costs, options)
+    plays = _plays(names, rows, seeds, costs, options)
     units = {play.name: play.unit for found in plays.values() for play in found.values()}
     measures = any(play.config.measures_costs for found in plays.values() for play in found.values())
     run_units(list(units.values()), options, progress, measures=measures, times_tensorflow=False)
@@ -160,16 +172,16 @@ def inferences(options: argparse.Namespace, progress: ProgressDisplay, *, memory
         records[graph].append(record)
     runtime = OnnxRuntime(options.device, THREADS).label
     labels = {name: tools[name].label for name in RUNTIMES if name in tools}
-    labels |= {row: f"the graph of `{row}` in {runtime}" for row in (*PLAYERS, BY_CLOCK)}
+    labels |= {row: f"the graph of `{row}` in {runtime}" for row in (*rows, BY_CLOCK)}
     notes = [f"Left out, {name}: {reason}" for name, reason in absent.items()]
     return Inferences(records, labels, reference, costs, [*notes, *_refusals(records)])
 
 
 def _plays(
-    names: Sequence[str], seeds: Sequence[int], costs: str, options: argparse.Namespace
+    names: Sequence[str], rows: Sequence[str], seeds: Sequence[int], costs: str, options: argparse.Namespace
 ) -> dict[tuple[str, int], dict[str, Play]]:
     """Returns the runs by graph and seed, and row; what draws nothing at random has the first seed in all of them."""
-    players = chosen_players(list(PLAYERS), options)
+    players = chosen_players(rows, options)
     seconds = SECONDS[options.scale]
     return {
         (name, seed): {

@@ -11,7 +11,7 @@ of the machine that has done a run.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from experiments.executors.units import Record
 from experiments.pipeline.evaluate import STAGE as EVALUATION
@@ -19,7 +19,7 @@ from experiments.reproduce.options import chosen_graphs, chosen_seeds, run_units
 from experiments.reproduce.papers.players import add_runs, chosen_players, presets_text
 from experiments.reproduce.papers.printed import OPTIMISATION_SECONDS
 from experiments.reproduce.search.controllers import GRAPHS, QUICK
-from experiments.reproduce.search.plays import ON_PAPER, units_of
+from experiments.reproduce.search.plays import ON_PAPER, Player, units_of
 from experiments.reproduce.table import UNDEFINED, Table, interval_of_seeds
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import RuleSet
@@ -40,6 +40,8 @@ COLUMNS = {
     "printed": "the papers': of TASO's search, and of RLFlow's trained agent [s]",
 }
 
+FORMATS = {"gain": ".2f"} | dict.fromkeys(("seconds", "low", "high", "playing"), ".0f")
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this figure has."""
@@ -49,17 +51,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Reads the runs, and does those that are not finished."""
     names, seeds = chosen_graphs(options, GRAPHS, QUICK), chosen_seeds(options, SEEDS)
-    players = chosen_players(ROWS, options)
-    rows = list(rows_of(run_units(units_of(names, players, seeds, options.scale), options, progress)))
+    rows = times(chosen_players(ROWS, options), names, seeds, options, progress)
     return Table(
         "Optimisation time",
         COLUMNS,
-        {"gain": ".2f"} | dict.fromkeys(("seconds", "low", "high", "playing"), ".0f"),
+        FORMATS,
         rows,
         options.command_line,
         f"{ON_PAPER[0]}; {len(RuleSet.default())} rules. {presets_text(options)} Printed: Figure 8 of RLFlow.",
         finding(rows),
     )
+
+
+def times(
+    players: Mapping[str, Player],
+    graphs: Sequence[str],
+    seeds: Sequence[int],
+    options: argparse.Namespace,
+    progress: ProgressDisplay,
+) -> list[Record]:
+    """Returns the rows of players, by their names, on graphs."""
+    return list(rows_of(run_units(units_of(graphs, players, seeds, options.scale), options, progress)))
 
 
 def rows_of(records: Sequence[Record]) -> Iterator[Record]:

@@ -51,6 +51,7 @@ PLAYERS: Mapping[str, Player] = {
     "cmaes": Player("cmaes"),
     "mpc": Player("mpc"),
     "mcts": Player("mcts"),
+    "xrlflow": Player("xrlflow"),
 }
 """The rows by name."""
 

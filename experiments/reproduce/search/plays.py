@@ -49,6 +49,7 @@ SMALL = (
     *("world_model.mdn_rnn_training.steps=4", "ppo.updates=2", "ppo.batch=4", "ppo.horizon=6", "ppo.epochs=1"),
     *("ppo_real.updates=2", "ppo_real.batch=2", "ppo_real.horizon=4", "ppo_real.epochs=1"),
     *("mcts.iterations=1", "mcts.games=2", "mcts.warm_up=2", "mcts.simulations=4"),
+    *("xrlflow.updates=1", "xrlflow.batch=2", "xrlflow.epochs=1", "xrlflow.width=8", "xrlflow.layers=2"),
     *("recollect.episodes=4", "recollect.steps=10"),
     *("cmaes.generations=1", "cmaes.population=4", "cmaes.rollouts=1", "cmaes.features=4", "cmaes.keys=4"),
     *("mpc.plans=8", "mpc.elites=2", "mpc.iterations=1", "mpc.horizon=3", "mpc.replan=3"),

@@ -86,16 +86,31 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Plays each trained controller elsewhere; finished units are not done again."""
-    names, seeds = options.graphs or GRAPHS[options.scale], chosen_seeds(options, SEEDS)
-    for name in names:
-        if name not in ELSEWHERE:
-            raise UserError(f"No other graph is like '{name}'. Choose among {', '.join(ELSEWHERE)}.")
+    names, seeds = known(options.graphs or GRAPHS[options.scale], ELSEWHERE), chosen_seeds(options, SEEDS)
     learners = chosen_learners(options.controllers)
-    units = [unit for name in names for unit in units_of(name, learners, seeds, options.scale)]
-    records = run_units(units, options, progress)
-    rows = list(rows_of(records))
+    units = [unit for name in names for unit in units_of(name, ELSEWHERE[name], learners, seeds, options.scale)]
+    return table_of(
+        units, "What controllers make of graphs and costs that they were not trained for", options, progress
+    )
+
+
+def known(names: Sequence[str], places: Mapping[str, object]) -> Sequence[str]:
+    """Returns the graphs to train on.
+
+    Raises:
+      UserError: it is not known where the controller of one of them is to play.
+    """
+    for name in names:
+        if name not in places:
+            raise UserError(f"No other graph is like '{name}'. Choose among {', '.join(places)}.")
+    return names
+
+
+def table_of(units: Sequence[Unit], title: str, options: argparse.Namespace, progress: ProgressDisplay) -> Table:
+    """Returns the table of some units; finished ones are not done again."""
+    rows = list(rows_of(run_units(units, options, progress)))
     return Table(
-        "What controllers make of graphs and costs that they were not trained for",
+        title,
         COLUMNS,
         FORMATS,
         rows,
@@ -155,13 +170,19 @@ class Move:
         return once(NAME, self._name, settings, work, anywhere=True)
 
 
-def units_of(name: str, learners: Mapping[str, Player], seeds: Sequence[int], scale: str) -> Iterator[Unit]:
-    """Yields the units of a graph that is trained on: the moves, and the searches on the same graphs."""
+def units_of(
+    name: str,
+    places: Sequence[tuple[str, str]],
+    learners: Mapping[str, Player],
+    seeds: Sequence[int],
+    scale: str,
+) -> Iterator[Unit]:
+    """Yields the units of a graph that is trained on: the moves to other places, and the searches there."""
     for seed in seeds:
         for row, player in learners.items():
-            for graph, costs in ELSEWHERE[name]:
+            for graph, costs in places:
                 yield Move(Play(name, row, player, scale, SECONDS[scale], seed), graph, costs).unit
-    for graph, costs in ELSEWHERE[name]:
+    for graph, costs in places:
         for row, player in SEARCHES.items():
             yield Unit(f"{graph} {row} for {costs}", partial(searched, name, graph, costs, row, player, scale))
 

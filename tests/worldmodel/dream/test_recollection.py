@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ from worldmodel.config import PAYS_PERCENT
 from worldmodel.data.actions import pack
 from worldmodel.data.episodes import EpisodeBuffer, collect
 from worldmodel.data.trajectory import LatentObservation, Policy, Trajectory
+from worldmodel.dream import recollection
 from worldmodel.dream.dream_env import DreamEnv
 from worldmodel.dream.latent_env import LatentEnv
+from worldmodel.dream.planning import Plan
 from worldmodel.dream.players import PolicyPlayer
 from worldmodel.dream.recollection import _Doubts, recollect
 from worldmodel.fitting import fit
@@ -106,6 +109,39 @@ def plan_in_reality(world_model: WorldModel, env: ToyEnv, plan: Trajectory) -> l
             if pair == noop or env.step(np.array(pair))[2] or len(done) == 10:
                 break
     return done
+
+
+def test_some_episodes_do_what_a_search_has_found_in_the_dream(
+    world_model: WorldModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Searches differ in their kinds, widths and seeds."""
+    env, found, widths = ToyEnv(8, max_steps=10), [], set()
+    certain = DreamEnv.of_root(world_model, env, dataclasses.replace(LENIENT, temperature=0.0))
+
+    def kept(search: Callable[..., Plan]) -> Callable[..., Plan]:
+        def searching(dream: DreamEnv, **settings: int) -> Plan:
+            assert dream is certain
+            widths.add(settings.get("width", -settings.get("seed", 0)))
+            found.append(search(dream, **settings))
+            return found[-1]
+
+        return searching
+
+    monkeypatch.setattr(recollection, "beam_search", kept(recollection.beam_search))
+    monkeypatch.setattr(recollection, "cross_entropy_planning", kept(recollection.cross_entropy_planning))
+    played = recollect(
+        world_model, env, PLAYER, episodes=8, seed=2, dream=certain, dreamed=0.0, certain=certain, searched=1.0
+    )
+    assert len(found) == 8 and len(widths) > 4 and min(widths) < 0 < max(widths)
+    for episode, plan in zip(played, found, strict=True):
+        carried_out = world_model.table.encode(episode.actions).tolist()
+        left = [action for action in carried_out if action != world_model.num_actions]
+        places = iter(plan.actions)
+        assert all(action in places for action in left), "the plan without what is illegal, in its order"
+    awake = {"episodes": 3, "seed": 2, "dream": certain, "dreamed": 0.0}
+    without = recollect(world_model, env, PLAYER, **awake, certain=certain, searched=0.0)
+    plain = recollect(world_model, env, PLAYER, **awake)
+    assert [episode.hashes for episode in without] == [episode.hashes for episode in plain]
 
 
 def test_a_buffer_grows_by_what_was_recollected(recollected: EpisodeBuffer) -> None:

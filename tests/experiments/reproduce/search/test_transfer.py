@@ -40,7 +40,7 @@ def test_every_place_is_a_graph_of_the_zoo() -> None:
 
 
 def test_moves_of_one_training_wait_for_each_other() -> None:
-    units = list(units_of("resnet18", LEARNERS, [0, 1], "smoke"))
+    units = list(units_of("resnet18", ELSEWHERE["resnet18"], LEARNERS, [0, 1], "smoke"))
     lanes = [unit.lane for unit in units if unit.lane]
     assert len(set(lanes)) == 2 * len(LEARNERS) and len(lanes) == 2 * len(set(lanes)) and len(units) > len(lanes)
 

@@ -1,0 +1,116 @@
+"""What candidate graphs and attention buy: X-RLflow with both heads beside the other controllers that learn.
+
+rlflow reproduce xrlflow-compare
+rlflow reproduce xrlflow-compare squeezenet1.1 --rows "xrlflow,ppo pointer" --seeds 0
+
+The pointer of PPO scores rewrites from the embeddings of the nodes that they replace, in the present graph only. Rows
+that learn in the real environment are also compared at equal time: that of the row that is trained first on a graph. A
+run takes up to 30 minutes; those of `rlflow reproduce controllers` are shared.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+
+from experiments.executors.units import Record
+from experiments.pipeline.learning import STAGE as TRAINING
+from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
+from experiments.reproduce.papers.convergence import improvement_of
+from experiments.reproduce.search.plays import ON_PAPER, units_of
+from experiments.reproduce.table import UNDEFINED, WHOLE, Table, interval_of_seeds, mean_of
+from experiments.reproduce.xrlflow.rows import GRAPHS, PLAYERS, QUICK, SEEDS
+from experiments.runs.progress import ProgressDisplay
+from taso_ext import RuleSet
+
+COLUMNS = {
+    "graph": "cleaned in full",
+    "row": "the controller, and the world that it learns in",
+    "seeds": "runs",
+    "gain": "improvement of the best of its own episodes, mean of the seeds [%]",
+    "low": "95 % interval of this mean, lower end",
+    "high": "upper end",
+    "minutes": "for everything, mean",
+    "real_steps": "steps of the exact engine, mean",
+    "equal": "improvement of the best episode of training in the time of the row that is trained first, mean [%]",
+}
+FORMATS = {**dict.fromkeys(("gain", "low", "high", "equal"), ".2f"), "minutes": ".1f", "real_steps": ",.0f"}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that only this table has."""
+    add_graphs(parser, ", ".join(GRAPHS))
+    add_seeds(parser, SEEDS)
+    parser.add_argument("--rows", metavar="A,B,…", help=f"rows of the table (all: {', '.join(PLAYERS)})")
+
+
+def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
+    """Plays each row on each graph; finished runs are not done again."""
+    names, seeds = chosen_graphs(options, GRAPHS, QUICK), chosen_seeds(options, SEEDS)
+    chosen = named(options.rows, PLAYERS, "row")
+    rows = list(rows_of(run_units(units_of(names, chosen, seeds, options.scale), options, progress)))
+    return Table(
+        "What candidate graphs and attention buy",
+        COLUMNS,
+        FORMATS,
+        rows,
+        options.command_line,
+        f"{ON_PAPER[0]}; {len(RuleSet.default())} rules.",
+        finding(rows),
+    )
+
+
+def rows_of(records: Sequence[Record]) -> Iterator[Record]:
+    """Yields a row for each controller on each graph."""
+    for graph in dict.fromkeys(record["graph"] for record in records):
+        here = [record for record in records if record["graph"] == graph]
+        for_real = [record for record in here if record["world"] == "real"]
+        first = min((record["stages"][TRAINING] for record in for_real), default=0.0)
+        for row in dict.fromkeys(record["controller"] for record in here):
+            same = [record for record in here if record["controller"] == row]
+            equal = [
+                found for record in same if record in for_real and (found := gain_within(record, first)) is not None
+            ]
+            yield {
+                "graph": graph,
+                "row": row,
+                "seeds": len(same),
+                **dict(
+                    zip(
+                        ("gain", "low", "high"),
+                        interval_of_seeds([float(record["own"]) for record in same], largest=WHOLE),
+                        strict=True,
+                    )
+                ),
+                "minutes": mean_of(same, "minutes"),
+                "real_steps": mean_of(same, "real_steps"),
+                "equal": sum(equal) / len(equal) if len(equal) == len(same) else UNDEFINED,
+            }
+
+
+def gain_within(record: Record, seconds: float) -> float | None:
+    """Returns the improvement of the best episode of the first seconds of a training [%]; None if nobody knows it."""
+    curve = record["curves"].get(TRAINING, {})
+    if "best_return" not in curve:
+        return None
+    last, whole = curve["step"][-1], record["stages"][TRAINING]
+    done = [
+        best for step, best in zip(curve["step"], curve["best_return"], strict=True) if whole * step <= seconds * last
+    ]
+    return improvement_of(max([0.0, *done]))
+
+
+def finding(rows: Sequence[Record]) -> str:
+    """Returns on how many graphs X-RLflow gains more than the pointer of PPO, in all its time and at equal time."""
+    by_row = {(row["graph"], row["row"]): row for row in rows}
+    said = []
+    for key, text in (("gain", "at its end"), ("equal", "at equal time")):
+        pairs = [
+            (row[key], by_row[graph, "ppo pointer"][key])
+            for (graph, name), row in by_row.items()
+            if name == "xrlflow" and (graph, "ppo pointer") in by_row
+        ]
+        known = [(float(one), float(other)) for one, other in pairs if UNDEFINED not in (one, other)]
+        more = sum(one > other for one, other in known)
+        said.append(f"on {more} of {len(known)} graphs {text}")
+    return f"X-RLflow gains more than PPO's pointer {' and '.join(said)}."

@@ -1,0 +1,38 @@
+"""The graphs of X-RLflow's figures, and the rows.
+
+    taso          TASO's search, with its budget
+    xrlflow       our X-RLflow, whose head scores every candidate by itself
+    xrlflow flat  the published head
+    ppo pointer   model-free PPO that scores rewrites from the embeddings of the nodes that they replace
+
+The others are rows of `rlflow reproduce controllers`, and their runs are the same. Learning has the preset `demo`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from experiments.reproduce.search.controllers import PLAYERS as ALL
+from experiments.reproduce.search.plays import Player
+
+GRAPHS = (
+    *("inception-v3", "squeezenet1.1", "resnext50", "bert-base", "dalle-mini", "transformer-transducer", "vit-base"),
+)
+"""The graphs of Figure 4."""
+QUICK = ("squeezenet1.1",)
+SEEDS = "0,1,2"
+PLAYERS: Mapping[str, Player] = {
+    "taso": ALL["taso"],
+    "xrlflow": ALL["xrlflow"],
+    "xrlflow flat": Player("xrlflow", ("xrlflow.head=flat",)),
+    "ppo pointer": Player("ppo", ("world=real", "policy.head=pointer")),
+    "ppo real": ALL["ppo real"],
+    "ppo dream": ALL["ppo dream"],
+    "mcts": ALL["mcts"],
+}
+"""The rows by name."""
+
+
+def players(rows: Sequence[str]) -> dict[str, Player]:
+    """Returns the players of some rows, by name."""
+    return {row: PLAYERS[row] for row in rows}
