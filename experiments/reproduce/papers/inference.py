@@ -56,7 +56,7 @@ class Inference:
       plays: the runs whose graphs are timed, by row.
       ours: the result of our program with its defaults.
       tools: the runtimes by name.
-      reference: the name of the runtime that all are compared with.
+      reference: the name of the runtime or of the row that all are compared with.
       device: the device.
       scale: `smoke` or `full`.
     """
@@ -132,6 +132,7 @@ def inferences(
     memory: bool,
     graphs: Sequence[str] = GRAPHS,
     rows: Sequence[str] | None = None,
+    reference: str | None = None,
 ) -> Inferences:
     """Plays each controller on each graph and measures; what is finished is not done again.
 
@@ -139,6 +140,7 @@ def inferences(
       memory: whether memory is measured too.
       graphs: the default graphs.
       rows: the rows of controllers, see `chosen_players`; None: those of the papers' figures.
+      reference: the runtime or row that all are compared with; None: TensorFlow, or ONNX Runtime where it is not here.
     Raises:
       UserError: `--processes` is not 1, or something computes something else than its model.
     """
@@ -152,7 +154,7 @@ def inferences(
     run_units(list(units.values()), options, progress, measures=measures, times_tensorflow=False)
     wanted = {name: make for name, make in makers(options.device).items() if name in RUNTIMES}
     tools, absent = installed(wanted)
-    reference = TENSORFLOW if TENSORFLOW in tools else ONNX_RUNTIME
+    reference = reference or (TENSORFLOW if TENSORFLOW in tools else ONNX_RUNTIME)
     ours = {name: our_best(name, options.scale, options.device, None, progress) for name in names}
     timed = [
         Inference(graph, found, ours[graph], tools, reference, options.device, options.scale)

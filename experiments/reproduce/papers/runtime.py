@@ -33,6 +33,9 @@ COLUMNS = {
     "IQM": "mean of the middle half of the seeds",
 }
 
+OURS = {inference.BY_CLOCK, "ppo real", "ppo dream", "xrlflow"}
+"""The rows that are drawn as ours."""
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this figure has."""
@@ -95,4 +98,4 @@ def draw(graph: str, rows: Sequence[Record], path: Path) -> None:
     from experiments.reports.bars import plot_bars
 
     bars = {str(row["row"]): (float(row["ms"]), float(row["low"]), float(row["high"])) for row in rows}
-    plot_bars(path, f"{graph}: one inference", bars, "ms", ours={inference.BY_CLOCK, "ppo real", "ppo dream"})
+    plot_bars(path, f"{graph}: one inference", bars, "ms", ours=OURS)

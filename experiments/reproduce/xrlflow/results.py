@@ -22,11 +22,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds
-from experiments.reproduce.papers import heatmap, inference, opttime
+from experiments.reproduce.papers import heatmap, inference, opttime, runtime
 from experiments.reproduce.papers.inference import BY_CLOCK, ONNX_RUNTIME, Inferences, inferences, ratios_of
 from experiments.reproduce.search import transfer
 from experiments.reproduce.search.plays import ON_PAPER
@@ -62,8 +61,8 @@ def by_the_clock(
     title: str, graphs: Sequence[str], rows: Sequence[str], options: argparse.Namespace, progress: ProgressDisplay
 ) -> Table:
     """Returns the table of the times of some rows' graphs."""
-    found = inferences(options, progress, memory=False, graphs=graphs, rows=rows)
-    made = list(rows_of(found, (*rows, BY_CLOCK)))
+    found = inferences(options, progress, memory=False, graphs=graphs, rows=rows, reference=TASO)
+    made, times = list(rows_of(found, (*rows, BY_CLOCK))), list(runtime.rows_of(found))
     return Table(
         title,
         COLUMNS,
@@ -72,7 +71,7 @@ def by_the_clock(
         options.command_line,
         "\n".join(f"- {line}" for line in found.about(options)),
         finding(made),
-        {name: partial(draw, name, [row for row in made if row["graph"] == name]) for name in found.records},
+        {name: partial(runtime.draw, name, [row for row in times if row["graph"] == name]) for name in found.records},
     )
 
 
@@ -114,18 +113,6 @@ def finding(rows: Sequence[Record]) -> str:
         ]
         said.append(f"`{row}` is {' and '.join(names)} of {len(known)} graphs beyond the interval.")
     return " ".join(said)
-
-
-def draw(graph: str, rows: Sequence[Record], path: Path) -> None:
-    """Draws a bar for each row."""
-    from experiments.reports.bars import plot_bars
-
-    bars = {
-        str(row["row"]): (float(row["faster"]), float(row["low"]), float(row["high"]))
-        for row in rows
-        if isinstance(row["low"], float)
-    }
-    plot_bars(path, f"{graph}: time saved against TASO's graph", bars, "%", ours={BY_CLOCK, "xrlflow"})
 
 
 def _clocked(graphs: Sequence[str], rows: Sequence[str], title: str) -> Experiment:

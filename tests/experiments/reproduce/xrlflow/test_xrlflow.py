@@ -1,0 +1,109 @@
+"""The tables of X-RLflow: what they count and compare, and what the paper prints beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from environment import zoo
+from experiments.cli import main
+from experiments.config.run import load_config
+from experiments.reproduce.papers.inference import ONNX_RUNTIME, TENSORFLOW, Inferences
+from experiments.reproduce.xrlflow import compare, costs, printed, results, settings, steps
+from experiments.reproduce.xrlflow.rows import GRAPHS, PLAYERS
+from tests.commands import failure, read_table
+
+
+def test_the_graphs_are_those_of_the_paper() -> None:
+    assert set(GRAPHS) == set(printed.CANDIDATES) and set(printed.DISCREPANCY) < set(GRAPHS)
+    assert all(zoo.contains(name) for name in (*GRAPHS, *results.OF_TABLE2))
+    assert all(zoo.contains(name) for places in results.SHAPES.values() for name, _ in places)
+
+
+def test_the_preset_has_the_papers_values_but_for_the_head() -> None:
+    rows = {row["setting"]: row for row in settings.rows_of(load_config("xrlflow", {}), load_config("best", {}))}
+    assert set(rows) == set(printed.SETTINGS)
+    differing = {name for name, row in rows.items() if row["preset"] != row["printed"]}
+    assert differing == {"xrlflow.head"} and rows["xrlflow.torso"]["printed"] == "256, 64"
+    assert rows["environment.max_steps"]["preset"] == "100"
+    assert (
+        settings.finding(list(rows.values())) == "The preset has the paper's values but for `xrlflow.head` (pointer)."
+    )
+
+
+def test_candidates_are_counted_in_states_of_random_play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", "xrlflow-table3", "bert-base-tiny", "--scale", "smoke"]) == 0
+    (row,) = read_table("xrlflow-table3")
+    assert float(row["candidates"]) > 10 and int(row["most"]) >= int(row["start"]) and float(row["beyond"]) == 0.0
+    found = [{"graph": "vit-base", "candidates": 64.0, "printed": 32}, {"graph": "a", "candidates": 1.0, "printed": 2}]
+    assert "on 1 of 2 graphs. They are 2.0 to 2.0 times as many." in steps.finding(found)
+
+
+def test_sums_of_kernels_are_compared_with_times() -> None:
+    said = costs.finding([{"difference": -10.0}, {"difference": 4.0}])
+    assert said == "Sums of kernels are 7.0 % from the times of whole graphs on average, 10.0 % at most."
+
+
+def timed(taso: float, ours: float) -> dict[str, Any]:
+    """Returns the record of a unit in which ONNX Runtime takes 0.5 on the model itself."""
+    ratios = {"taso": 1.0, TENSORFLOW: 1 / taso, ONNX_RUNTIME: 0.5 / taso, "xrlflow": ours / taso}
+    each = {name: {"value": ratio, "low": 0.99 * ratio, "high": 1.01 * ratio} for name, ratio in ratios.items()}
+    return {"times": {"ms": {"value": 10.0, "low": 9.0, "high": 11.0}, "ratios": each, "refused": {}}, "memory": {}}
+
+
+def test_graphs_are_compared_with_that_of_taso_and_with_the_model() -> None:
+    records = {"bert-base": [timed(0.4, 0.3), timed(0.4, 0.32)], "vit-base": [timed(0.4, 0.4), timed(0.4, 0.41)]}
+    found = Inferences(records, {}, "taso", "measured:cpu", [])
+    rows = list(results.rows_of(found, ("taso", "xrlflow")))
+    taso, ours, *others = rows
+    assert (taso["faster"], taso["of_model"]) == (pytest.approx(0.0), pytest.approx(20.0))
+    assert ours["faster"] == pytest.approx(22.5) and ours["low"] < 22.5 < ours["high"] and ours["seeds"] == 2
+    assert ours["of_model"] == pytest.approx(38.0) and {row["graph"] for row in others} == {"vit-base"}
+    one = next(results.rows_of(found._replace(records={"a": [timed(0.4, 0.3)]}), ("xrlflow",)))
+    assert one["low"] < one["faster"] < one["high"], "the interval of the measurement"
+    sure = [{**row, "low": row["faster"] - 1, "high": row["faster"] + 1} for row in rows]
+    assert "`xrlflow` is faster than TASO's graph on 1 (bert-base) and slower on 1 (vit-base)" in results.finding(
+        [{**row, "high": -0.1} if (row["graph"], row["row"]) == ("vit-base", "xrlflow") else row for row in sure]
+    )
+
+
+def trained(row: str, seconds: float, best: list[float], world: str = "real") -> dict[str, Any]:
+    curve = {"step": [1.0, 2.0, 4.0], "best_return": best}
+    return {
+        "graph": "a",
+        "controller": row,
+        "seed": 0,
+        "world": world,
+        "own": 30.0,
+        "minutes": 1.0,
+        "real_steps": 9,
+        "stages": {"load": 1.0, "controller": seconds},
+        "curves": {"controller": curve},
+    }
+
+
+def test_rows_are_compared_in_the_time_of_the_one_that_is_trained_first() -> None:
+    slow = trained("xrlflow", 40.0, [5.0, 20.0, 60.0])
+    quick = trained("ppo pointer", 20.0, [1.0, 2.0, 10.0])
+    rows = {row["row"]: row for row in compare.rows_of([slow, quick, trained("ppo dream", 1.0, [0.0] * 3, "dream")])}
+    assert rows["xrlflow"]["equal"] == pytest.approx(100 * (1 - 2.718281828**-0.2))
+    assert rows["ppo pointer"]["equal"] == pytest.approx(100 * (1 - 2.718281828**-0.1))
+    assert rows["ppo dream"]["equal"] == "–", "its returns are dreamed"
+    assert compare.gain_within(slow, 1.0) == 0.0, "nothing was done by then"
+    assert "on 0 of 1 graphs at its end and on 1 of 1 graphs at equal time" in compare.finding(list(rows.values()))
+
+
+def test_both_heads_are_rows() -> None:
+    heads = {name: PLAYERS[name].changes("full") + PLAYERS[name].settings for name in ("xrlflow", "xrlflow flat")}
+    assert "xrlflow.head=flat" in heads["xrlflow flat"] and "xrlflow.head=flat" not in heads["xrlflow"]
+
+
+def test_a_graph_without_known_shapes_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = failure(capsys, "reproduce", "xrlflow-fig7", "resnet18")
+    assert "No other graph is like 'resnet18'. Choose among dalle-mini, inception-v3" in said
