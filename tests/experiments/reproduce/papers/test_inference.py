@@ -91,7 +91,7 @@ def test_both_papers_stand_beside_the_rows_that_they_print() -> None:
 
 def test_what_draws_nothing_at_random_has_the_first_seed_in_all_units() -> None:
     options = SimpleNamespace(long=False, scale="smoke", device="cpu")
-    plays = inference._plays([TINY], list(PLAYERS), [3, 4], "roofline:rtx2070", options)  # type: ignore[arg-type]  # has what it reads
+    plays = inference._plays([TINY], list(PLAYERS), [3, 4], "roofline:rtx2070", options)  # type: ignore[arg-type]
     assert set(plays) == {(TINY, 3), (TINY, 4)}
     assert [plays[TINY, 4][row].seed for row in ("taso", "ppo dream")] == [3, 4]
 
