@@ -9,7 +9,8 @@ arrive, so that machines need not share a disk; after a restart the same command
 one lane run one after another, if possible on the machine of the first. Units that measure times need the resource
 `clock`, of which every machine has one. If a machine is lost, Ray runs its units again on another one.
 
-Ray is an extra (`pip install -e ".[ray]"`) and is imported when it is used. The machines need RLFlow too.
+Ray is an extra (`pip install -e ".[ray]"`) and is imported when it is used. The machines need RLFlow too, in the
+version of the driver.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from experiments.errors import UserError
 from experiments.executors.choice import AUTO
 from experiments.executors.local import Lanes, Result, Silent, Unit, finished_result, sendable
 from experiments.executors.units import Files, Record, collecting
+from experiments.executors.version import version_of_sources
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.signals import raise_if_received
 from taso_ext.files import write_text
@@ -56,7 +58,8 @@ class RayExecutor(Lanes):
         """See `experiments.executors.local.Executor.results`. An interruption ends the units on all machines.
 
         Raises:
-          UserError: units measure times, but no machine has the resource `clock`; or a machine has no RLFlow.
+          UserError: units measure times, but no machine has the resource `clock`; or a machine has no RLFlow, or
+            another version of it.
         """
         lanes = self._submitted()
         if any(unit.measures for lane in lanes for unit in lane) and not self._ray.cluster_resources().get(CLOCK):
@@ -104,7 +107,7 @@ class RayExecutor(Lanes):
 
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=True)
         task = self._ray.remote(**options)(carried_out)
-        running[task.remote(lane[0], os.getcwd())] = lane, node
+        running[task.remote(lane[0], os.getcwd(), version_of_sources())] = lane, node
 
     def _arrived(self, reference: Any, unit: Unit) -> tuple[Result, str | None]:
         """Returns the result of a unit, whose files are then written, and the machine that it ran on."""
@@ -118,6 +121,11 @@ class RayExecutor(Lanes):
                 ) from error
             said = f"its machine or process was lost, or Ray has failed: {type(error).__name__}: {error}"
             return Result(unit, None, RuntimeError(said)), None
+        if isinstance(outcome, OtherVersion):
+            raise UserError(
+                f"The machines of the cluster have different versions of RLFlow: {outcome}. Install the same one "
+                "everywhere, and in the same way, so that all units are of one program."
+            )
         for path, text in files:
             if not path.is_file():
                 write_text(path, text)
@@ -126,11 +134,16 @@ class RayExecutor(Lanes):
         return Result(unit, outcome), node
 
 
-def carried_out(unit: Unit, directory: str) -> tuple[Record | Exception, Files, str]:
-    """Does a unit on a machine of the cluster.
+class OtherVersion(Exception):
+    """A machine has another version of RLFlow, whose units may be others."""
+
+
+def carried_out(unit: Unit, directory: str, version: str) -> tuple[Record | Exception, Files, str]:
+    """Does a unit on a machine of the cluster, if it has the version of the driver.
 
     Args:
       directory: the working directory of the driver; the machine works in the directory of that name.
+      version: the driver's `version_of_sources`.
     Returns:
       The unit's record or its error, the files of finished units, and the machine.
     """
@@ -139,6 +152,13 @@ def carried_out(unit: Unit, directory: str) -> tuple[Record | Exception, Files, 
     Path(directory).mkdir(parents=True, exist_ok=True)
     os.chdir(directory)
     node = ray.get_runtime_context().get_node_id()
+    own = version_of_sources()
+    if own != version:
+        return (
+            OtherVersion(f"{socket.gethostname()} has {own}, and the machine of this command has {version}"),
+            [],
+            node,
+        )
     with collecting() as files:
         try:
             return unit.work(Silent()), files, node

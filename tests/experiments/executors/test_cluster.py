@@ -181,6 +181,20 @@ def test_without_a_clock_nothing_is_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.ray
+def test_another_version_on_a_machine_is_one_clear_error(two_nodes: Any, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    executor = cluster.RayExecutor("test", two_nodes.address, SilentProgress())
+    executor.submit(a_unit(1, log))
+    with pytest.MonkeyPatch.context() as patch:  # of the driver alone
+        patch.setattr(cluster, "version_of_sources", lambda: "0123")
+        with pytest.raises(
+            UserError, match=r"different versions of RLFlow: .* and the machine of this command has 0123"
+        ):
+            list(executor.results())
+    assert not ended(log)
+
+
+@pytest.mark.ray
 def test_a_node_that_dies_loses_nothing(two_nodes: Any, tmp_path: Path) -> None:
     log = tmp_path / "log"
     executor = cluster.RayExecutor("test", two_nodes.address, SilentProgress())
