@@ -53,6 +53,7 @@ CHANGES: Mapping[str, Change] = {
         DREAM, ("recollect.rounds=2", "recollect.episodes=100", "recollect.steps=600", "ppo.updates=100")
     ),
     "one round": Change(DREAM, ("recollect.rounds=1",)),
+    "no searched plans": Change(DREAM, ("recollect.searched=0",)),
     "what is omitted": Change(DREAM, ("recollect.omitted=0.2",)),
     "directed collection": Change(DREAM, ("collect.directed=0.5",)),
     "legal from 0.9": Change(DREAM, ("dream.legal_from=0.9",)),
