@@ -6,6 +6,7 @@ A graph after a rewrite shares almost everything with the present one. The engin
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,8 @@ class CandidateObservation(NamedTuple):
     """S states, each with its present graph (number 0) and its candidates (from 1 on), as ragged tensors.
 
     Attributes:
-      state: int64 [S], equal for equal states: part of the present graph's hash.
+      state: int64 [S], equal for equal states with equal candidates: a hash of both, since the place of a rewrite
+        also depends on the rewrites before.
       nodes: float32 [S, (nodes), 2], operator and log cost of the operator by itself.
       owners: int32 [S, (nodes)], ascending: the graph that a node belongs to.
       edges: float32 [S, (edges), 4], the extents of the tensor over 4096, the last one first.
@@ -45,9 +47,6 @@ class CandidateView(GraphView):
     """A view of a `GraphSubstitutionEnv` in which an action is the number of a candidate graph; 0 is NO-OP.
 
     Everywhere-actions are no candidates.
-
-    Attributes:
-      dropped: candidates of all states so far that there was no place for.
     """
 
     def __init__(self, env: Any, *, reach: int, most: int) -> None:
@@ -59,7 +58,6 @@ class CandidateView(GraphView):
         """
         super().__init__(env)
         self._reach, self._most = reach, most
-        self.dropped = 0
 
     def _observe(self, observation: dict[str, Any]) -> CandidateObservation:
         env, state = self._env, self._env.state
@@ -67,8 +65,8 @@ class CandidateView(GraphView):
         legal = state.legal_actions()
         kept = legal[: self._most]
         self._candidates = np.append(env.num_rules * env.num_places, kept[:, 0] * env.num_places + kept[:, 1])
-        self.dropped += len(legal) - len(kept)
-        name = np.array(int(state.hash[:16], 16), np.uint64).astype(np.int64)
+        known = hashlib.blake2b(state.hash.encode() + kept.tobytes(), digest_size=8)
+        name = np.frombuffer(known.digest(), np.int64)[0]
         row = (name, nodes, owners, edges, links, gone, self._candidates, np.array(len(legal) - len(kept)))
         return stack(CandidateObservation, [row], _DTYPES, ("state", "dropped"))
 

@@ -103,11 +103,6 @@ class GraphView:
         self._env = env.unwrapped
         self._candidates = np.zeros(0, np.int32)
 
-    @property
-    def max_steps(self) -> int:
-        """Number of steps after which an episode is truncated."""
-        return int(self._env.max_steps)
-
     def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
         observation, info = self._env.reset(seed=seed)
         return self._observe(observation), info

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto
 
+from environment.zoo import ZooError
 from environment.zoo.layers import GraphWriter, SeededWeights
 from environment.zoo.transformer_layers import KEY_LAYOUT, QUERY_LAYOUT, TransformerLayers
 
@@ -27,7 +28,7 @@ class T5Config:
 
     Attributes:
       vocabulary: rows of the embedding table.
-      buckets: classes of distances between tokens, an even number: half of them are of tokens that come later.
+      buckets: classes of distances between tokens, a multiple of 4: half of them are of tokens that come later.
       longest: distance in tokens from which on all distances share a bucket.
       hidden: width of the residual stream, a multiple of `heads`.
       layers, heads: encoder blocks, and attention heads in each.
@@ -45,6 +46,13 @@ class T5Config:
     feed_forward: int = 2048
     sequence: int = 128
     epsilon: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if self.buckets % 4 or self.longest <= self.buckets // 4:
+            raise ZooError(
+                f"t5-small: buckets is {self.buckets} and longest is {self.longest}; expected a multiple of 4, and "
+                "more than a quarter of it."
+            )
 
 
 T5_SMALL = T5Config()

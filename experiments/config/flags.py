@@ -48,8 +48,8 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
         Flag(
             "--controller",
             "controller",
-            "auto (default): climb, or ppo if an option says so; cmaes, mcts, mpc, sb3; random, greedy, taso, beam, "
-            "restarts, passes, best-of-n",
+            "auto (default): climb, or ppo if an option says so; cmaes, mcts, mpc, xrlflow, sb3; random, greedy, taso, "
+            "beam, restarts, passes, best-of-n",
         ),
         Flag(
             "--world",

@@ -142,7 +142,12 @@ class RecollectConfig:
         _require("rounds", self.rounds, 0, 99)
         _require("episodes", self.episodes, 1)
         _require("dreamed", self.dreamed, 0, 1)
-        _require("searched", self.searched, 0, 1 - self.dreamed)
+        _require("searched", self.searched, 0, 1)
+        if self.dreamed + self.searched > 1 + 1e-9:
+            raise ValueError(
+                f"'dreamed' and 'searched' are shares of the same episodes, but {self.dreamed:g} and {self.searched:g} "
+                "came, which are more than all; lower one of them (recollect.searched=0 carries out no searched plans)"
+            )
         _require("omitted", self.omitted, 0, 1)
         _require("uncertain", self.uncertain, 0, 1)
         _require("steps", self.steps, 1)
@@ -382,6 +387,9 @@ class RunConfig:
             require_options(name, options)
         if self.dream.telescoping and self.uses_world_model:
             _require_telescoping(self.environment.reward, "dream.telescoping", "set dream.telescoping=false too")
+        if self.uses_world_model and self.recollect.rounds and self.recollect.searched:
+            remedy = "set recollect.searched=0 too"
+            _require_telescoping(self.environment.reward, "a search in the dream (recollect.searched)", remedy)
         if self.controller == "mpc":
             _require_telescoping(self.environment.reward, "a plan of mpc", "choose another controller")
         if self.controller == "ppo" and self.uses_world_model:

@@ -15,7 +15,8 @@ SUFFIXES = (".py", ".toml", ".rules", ".gz", ".cpp", ".hpp")
 def version_of_sources(root: Path = Path(__file__).parents[2]) -> str:
     """Returns a digest of the names and contents of all sources in the packages below a folder.
 
-    An installed wheel has no C++ sources, so that its version is not that of a clone.
+    An installed wheel has no C++ sources, so that its version is not that of a clone. What was compiled of the C++
+    sources is not looked at: build before you compare.
     """
     digest = hashlib.sha256()
     for path in sorted(path for package in PACKAGES for path in (root / package).rglob("*") if path.suffix in SUFFIXES):

@@ -50,10 +50,14 @@ class TrainingFacts:
     rounds: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
     @property
+    def played(self) -> int:
+        """The number of the round that plays; 0 without rounds."""
+        return best_round([row["plans"] for row in self.rounds])
+
+    @property
     def plans(self) -> Mapping[str, Any]:
         """The figures of the plans of the round that plays; empty without rounds."""
-        plans = [row["plans"] for row in self.rounds]
-        return plans[best_round(plans)] if plans else {}
+        return self.rounds[self.played]["plans"] if self.rounds else {}
 
 
 @dataclasses.dataclass(frozen=True)

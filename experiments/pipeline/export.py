@@ -186,13 +186,18 @@ def _first_bad_rewrite(run: Run, loaded: Loaded, record: EpisodeRecord) -> int:
 
 
 def without(loaded: Loaded, record: EpisodeRecord, omitted: list[int]) -> EpisodeRecord:
-    """Returns the episode that plays what remains of another one's way to its best graph."""
+    """Returns the episode that plays what remains of another one's way to its best graph.
+
+    NO-OP ends it, so that a graph is measured at its end also where the reward does not have every graph measured.
+    """
     env = loaded.env
     env.reset(seed=record.seed)
     plan = leave_out(env.state, record.best_actions, omitted)
     _, info = env.reset(seed=record.seed, options={"max_steps": len(plan) + 1})
     log = EpisodeLog(record.kind, record.seed, info)
-    for action in plan:
+    for action in [*plan, (env.num_rules, 0)]:
+        if log.over:  # nothing is left to rewrite
+            break
         _, reward, terminated, truncated, info = env.step(action)
         log.add(action, float(reward), terminated, truncated, info)
     return dataclasses.replace(log.record(), chosen=None if record.chosen is None else len(plan))

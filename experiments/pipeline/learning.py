@@ -35,7 +35,7 @@ from experiments.pipeline.collect import (
 from experiments.pipeline.load import Loaded
 from experiments.pipeline.world_model import RoundModel, train_further, train_world_model
 from experiments.runs.directory import finite
-from experiments.runs.rounds import EXPLOIT, best_round, plans_file
+from experiments.runs.rounds import EXPLOIT, best_round, keep_played_round, plans_file
 from experiments.runs.run import Run, in_round, of_round, start_tensorflow
 from worldmodel.accuracy.omissions import Offers
 from worldmodel.data.episodes import EpisodeBuffer
@@ -132,7 +132,8 @@ class Learning:
           UserError: the world model names rewrites in a way that controllers do not support.
         """
         if number not in self._controllers:
-            self._controllers = {number: self._trained(number)}  # only one: each holds a world model
+            unsaved = {each: made for each, made in self._controllers.items() if not made.saves}
+            self._controllers = unsaved | {number: self._trained(number)}  # not all: each holds a world model
         return self._controllers[number]
 
     def _trained(self, number: int) -> Controller:
@@ -211,8 +212,10 @@ class Learning:
         return facts | (accuracy[-1] if accuracy else {}) | {"plans": self.plans(number)}
 
     def best_round(self) -> int:
-        """Returns the number of the round whose policy plays, see `experiments.runs.rounds`."""
-        return best_round([self.plans(number) for number in range(self.run.config.recollect.rounds + 1)])
+        """Returns the number of the round whose policy plays, and keeps it; see `experiments.runs.rounds`."""
+        number = best_round([self.plans(number) for number in range(self.run.config.recollect.rounds + 1)])
+        keep_played_round(self.run.directory, number)
+        return number
 
     def best_episode(self) -> EpisodeRecord:
         """Returns the best real episode so far, of random play and of what the controllers have played to learn."""

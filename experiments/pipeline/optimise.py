@@ -35,6 +35,7 @@ from experiments.runs.manifest import make_manifest
 from experiments.runs.progress import ProgressDisplay, warnings_noted
 from experiments.runs.provenance import Provenance, stamped
 from experiments.runs.result import MeasuredRatio, Result, count_rules
+from experiments.runs.rounds import EXPLOIT
 from experiments.runs.run import Run, of_round
 from experiments.runs.supervision import remember, remembered
 from taso_ext.errors import ModelError
@@ -44,8 +45,8 @@ from taso_ext.onnx_io.model_file import write_model
 
 WORLD_MODEL, CONTROLLER = "world-model", "controller"
 """Parts of a run after which `rlflow train` stops."""
-APART = ("accuracy", "exploit", "measure")
-"""Stages that do not lead to the result: the world model, the policy's dreams and the result itself are measured."""
+APART = ("accuracy", "measure")
+"""Stages that do not lead to the result: the world model and the result itself are measured."""
 EMPTIED = "emptied"
 """The run directories that a command has begun, so that --restart does not empty them again after a crash."""
 SOURCES = {
@@ -257,10 +258,12 @@ def assemble_result(
         found_by=SOURCES[best.kind],
         stop_reason=training.stop_reason,
         timed=num_timed(run),
-        counts=run.directory.counts(leaving_out=APART),
+        # Plans that are tried in reality choose the round that plays, if there are several.
+        counts=run.directory.counts(leaving_out=APART if len(training.rounds) > 1 else (*APART, EXPLOIT)),
         candidates=loaded.num_candidates,
         accuracy=training.accuracy,
         rounds=training.rounds,
+        played=training.played,
         largest_difference=exported.largest_difference,
         tolerance=exported.tolerance,
         verified_in=exported.runs_in,
@@ -309,7 +312,8 @@ def leave_report(run: Run, result: Result, evaluation: Evaluation, exported: Exp
             "location": location,
             "rule_name": best.rule_names[step],
             "step": step,
-            "cost_ms": best.costs_ms[step + 1] if is_last else None,
+            # A NO-OP that was left out may have had the last graph measured.
+            "cost_ms": (best.best_cost_ms if step == steps[-1] else best.costs_ms[step + 1]) if is_last else None,
         }
         for (rule, location), step, is_last in zip(best.best_actions, steps, ends, strict=True)
     ]

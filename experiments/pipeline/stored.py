@@ -66,7 +66,7 @@ class StoredRun:
 
         Args:
           path: the run directory.
-          round: number of a round of recollection; None means the last one.
+          round: number of a round of recollection; None means the one whose policy plays.
           model: where the model is now; None means where the run has found it.
           reward: the reward function of a Python module (`module:function`) that the run may import, if it names one.
           progress: the display of notes and bars; None shows none.

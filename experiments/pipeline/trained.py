@@ -19,11 +19,11 @@ from experiments.config.tree import as_mapping, replaced
 from experiments.errors import UserError
 from experiments.pipeline.collect import best_collected, collect_episodes
 from experiments.pipeline.controller import Prepared, TrainingFacts
-from experiments.pipeline.learning import STAGE, learner
+from experiments.pipeline.learning import IMPROVEMENT_REWARD, STAGE, learner
 from experiments.pipeline.load import Loaded
 from experiments.pipeline.world_model import BUNDLE
 from experiments.runs.directory import RunDirectory, differences
-from experiments.runs.rounds import played_round
+from experiments.runs.rounds import EXPLOIT, played_round
 from experiments.runs.run import Run, of_round, start_tensorflow
 
 FIXED = ("controller", "world", "world_model", "dream", "recollect", "options", *OF_CONTROLLERS)
@@ -78,7 +78,10 @@ class TrainedRun:
                 "Name a run of a controller that does, such as --controller ppo."
             )
         run = cls(path, config, fingerprint)
-        if not directory.finished(of_round(STAGE, run.last_round)):
+        stages = [of_round(STAGE, run.last_round)]
+        if config.uses_world_model and config.environment.reward == IMPROVEMENT_REWARD:
+            stages.append(of_round(EXPLOIT, run.last_round))  # it decides which round plays
+        if not all(map(directory.finished, stages)):
             raise UserError(
                 f"{path} holds no trained controller: its training is not finished. Repeat the command of that run, or "
                 "`rlflow train controller` with its options."

@@ -25,6 +25,7 @@ from experiments.reports.summary import (
 )
 from experiments.runs.directory import MetricsLog
 from experiments.runs.result import LEAST_OFFERED, Result
+from experiments.runs.rounds import REALLY_SAVED
 from experiments.runs.run import in_round, of_round
 from taso_ext.files import write_text
 from worldmodel.config import PAYS_PERCENT
@@ -161,11 +162,19 @@ def rounds_section(result: Result) -> list[str]:
         _table(list(ROUND_COLUMNS.values()), rows),
         "Each round adds real episodes of the policy to what the world model learns from, and trains a policy anew. "
         f"Mask error and R² as above, after {steps} steps. Then the policy makes plans wholly in its dream: their mean "
-        "improvement there, that of the same rewrites in reality until the first illegal one, the mean difference of "
-        "the two, the share of rewrites that are illegal (– where rewards do not tell improvements), and the share of "
-        "the rewrites that really pay along these plans which the dream offers.",
-        *([f"The policy of round {result.played_round} plays: its plans really save most."] if len(rows) > 1 else []),
+        "improvement there, that of the same rewrites in reality until the first illegal one and without the illegal "
+        "ones, the mean difference of the first two, the share of rewrites that are illegal (– where rewards do not "
+        "tell improvements), and the share of the rewrites that really pay along these plans which the dream offers.",
+        *([said] if (said := played_round_said(result)) else []),
     ]
+
+
+def played_round_said(result: Result) -> str:
+    """Returns a sentence on the round whose policy plays; empty if there is one round only."""
+    if len(result.rounds) < 2:
+        return ""
+    chosen = all(REALLY_SAVED in row["plans"] for row in result.rounds) and result.played is not None
+    return f"The policy of round {result.played_round} plays{': its plans really save most' * chosen}."
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

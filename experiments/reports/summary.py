@@ -42,6 +42,7 @@ ROUND_COLUMNS = {
     "return_r2": "R² of the return",
     "dreamed_percent": "dreamed [%]",
     "real_percent": "real [%]",
+    "skipping_percent": "really saved [%]",
     "gap": "gap [points]",
     "illegal_share": "illegal",
     "offered": "offered of what pays",

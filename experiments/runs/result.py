@@ -11,7 +11,6 @@ from controller.records import ratio_noise
 from environment.counting import Counts
 from environment.statistics.intervals import Estimate
 from environment.statistics.sequential import Verdict
-from experiments.runs.rounds import best_round
 
 NOISE = 0.01
 """Ratios closer to 1 than this are noise, however narrow the interval: sessions of identical bytes differ that much."""
@@ -119,7 +118,7 @@ class Result:
       counts: what the whole run has done to find and choose the result, with the random play beside the controller, and
         without measuring the world model (`pipeline.optimise.APART`) and without `measured`.
       candidates: number of rewrites that the start graph allows.
-      accuracy: accuracy of the last world model on held-out episodes, a row for each number of steps; see
+      accuracy: accuracy of the world model on held-out episodes, a row for each number of steps; see
         `pipeline.world_model.measure_accuracy`.
       largest_difference: largest difference between outputs of the model and the result, in standard deviations of the
         output's values; 0 if the model itself was written.
@@ -148,6 +147,7 @@ class Result:
       symbolic_notes: sentences on the sizes at which that was verified, and on dimensions that are not symbolic.
       rounds: a row for each round of training in a dream, including round 0 before any recollection; empty if
         no policy was trained in a dream; see `pipeline.learning.Learning.round_row`.
+      played: the number of the round whose policy was evaluated; None in results of older versions: the last one.
     """
 
     model: str
@@ -188,6 +188,7 @@ class Result:
     symbolic: list[str] = dataclasses.field(default_factory=list)
     symbolic_notes: list[str] = dataclasses.field(default_factory=list)
     rounds: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    played: int | None = None
 
     @property
     def is_rewritten(self) -> bool:
@@ -202,7 +203,7 @@ class Result:
     @property
     def played_round(self) -> int:
         """The number of the round whose policy was evaluated; 0 without recollection."""
-        return best_round(self._plans)
+        return self.last_round if self.played is None else self.played
 
     @property
     def _plans(self) -> list[Mapping[str, Any]]:

@@ -16,6 +16,7 @@ from experiments.runs.run import of_round
 
 EXPLOIT = "exploit"
 """The stage in which plans are tried."""
+PLAYED = "checkpoints/played-round.json"
 REALLY_SAVED = "skipping_percent"
 """The mean that plans really save, without their rewrites that are not legal; see `worldmodel.accuracy.exploit`."""
 
@@ -38,12 +39,19 @@ def best_round(plans: Sequence[Mapping[str, Any]]) -> int:
     return max(range(len(saved)), key=lambda number: (saved[number], number), default=0)
 
 
+def keep_played_round(directory: RunDirectory, number: int) -> None:
+    """Writes down which round of a run plays."""
+    directory.write_json(PLAYED, {"round": number})
+
+
 def played_round(directory: RunDirectory, config: RunConfig) -> int:
-    """Returns `best_round` of a run from its files; 0 for a run without a world model.
+    """Returns the number of the round of a run whose policy plays; 0 for a run without a world model.
+
+    In a run that does not say it, because an older version has made it, the last round has played.
 
     Raises:
       DamagedRun: a file cannot be read.
     """
     if not config.uses_world_model:
         return 0
-    return best_round([directory.read_json(plans_file(each)) or {} for each in range(config.recollect.rounds + 1)])
+    return directory.stored(PLAYED, lambda kept: config.recollect.rounds if kept is None else int(kept["round"]))

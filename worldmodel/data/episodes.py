@@ -5,8 +5,9 @@ Costs may be noisy (`noise=resampled`, `environment.costs.resampling`). Then an 
 that is learned is learned from what the agent saw: rewards, and the costs from which the encoder learns what z should
 hold (`seen_ms`). The node features are the prices as the environment knows them, frozen too. So is the sum of them that
 z holds (`EncoderConfig.holds_time`), since an agent observes these features. If costs are such sums, a drawn reward is
-the difference of two sums and noise. A world model then learns these differences, which it sees exactly, and how large
-the noise is. Without such a sum the reward head learns from the noisy rewards: by its robust loss, their median.
+the difference of two sums and noise. A world model then learns these differences, which the nodes show exactly, and how
+large the noise is (`worldmodel.dynamics.reward_table.without_noise`). Without such a sum the reward head learns from
+the noisy rewards: by its robust loss, their median.
 """
 
 from __future__ import annotations

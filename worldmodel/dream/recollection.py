@@ -82,18 +82,19 @@ def recollect(
 
 
 class _Searches:
-    """Searches in a dream, each with other draws or another width, so that they find different plans."""
+    """Searches in a dream: a beam search of every width once, and cross-entropy plannings with other draws."""
 
     def __init__(self, dream: DreamEnv) -> None:
         self._dream = dream
         legal = int(np.count_nonzero(dream.start(1, tf.constant([0, 0], tf.int32)).action_mask.numpy()))
-        self._most_doublings = int(np.log2(max(2, MOST_ROWS // max(1, legal))))
+        self._widths = [2**number for number in range(1 + int(np.log2(max(2, MOST_ROWS // max(1, legal)))))]
 
     def plan(self, generator: np.random.Generator) -> tuple[int, ...]:
         """Returns the actions of the plan that a search finds."""
         dream, depth = self._dream, self._dream.longest
-        if generator.random() < 0.5:
-            return beam_search(dream, width=2 ** int(generator.integers(self._most_doublings + 1)), depth=depth).actions
+        if self._widths and generator.random() < 0.5:  # a beam search of one width would find its plan again
+            width = self._widths.pop(int(generator.integers(len(self._widths))))
+            return beam_search(dream, width=width, depth=depth).actions
         seed = int(generator.integers(2**31))
         return cross_entropy_planning(
             dream, depth=depth, population=POPULATION, elites=ELITES, iterations=ITERATIONS, seed=seed

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from environment.costs.interface import LEAST_PART
 from worldmodel.data.actions import ActionTable
 from worldmodel.data.episodes import Episode, EpisodeBuffer
 
@@ -29,7 +30,8 @@ def without_noise(buffer: EpisodeBuffer) -> EpisodeBuffer:
     def of_costs(each: Episode) -> Episode:
         if each.drawn_ms is None:
             return each
-        rewards = -100.0 * np.diff(np.log(each.cost_ms))
+        counted = np.maximum(each.cost_ms, LEAST_PART * each.cost_ms[0])
+        rewards = -100.0 * np.diff(np.log(counted))
         return replace(each, rewards=rewards.astype(np.float32), drawn_ms=None)
 
     return EpisodeBuffer(buffer.rule_names, buffer.graphs, [of_costs(each) for each in buffer])

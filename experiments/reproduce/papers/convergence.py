@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -164,7 +164,8 @@ def _with_rounds(record: Record) -> Iterator[Point]:
         for update, returned in zip(curve["step"], curve["return"], strict=True):
             seconds = spent + trained * update / curve["step"][-1]
             yield Point(DREAM, done + int(update), each["real_steps"], seconds, improvement_of(returned))
-        done, spent = done + int(curve["step"][-1]), spent + trained
+        tried = record["stages"].get(of_round(EXPLOIT, number), 0.0)  # which says what the round is worth in reality
+        done, spent = done + int(curve["step"][-1]), spent + trained + tried
         if each["real"] is not None:
             yield Point(FOR_REAL, done, each["real_steps"], spent, each["real"])
 
@@ -185,9 +186,12 @@ def finding(rows: Sequence[Record]) -> str:
     """Returns what each agent has reached in reality, and what it has spent on it, in a sentence for each graph."""
     said = []
     for graph in dict.fromkeys(row["graph"] for row in rows):
-        ends: Mapping[str, Record] = {
-            row["row"]: row for row in rows if row["graph"] == graph and row["curve"] == FOR_REAL
-        }
+        ends: dict[str, Record] = {}  # of a world model's rounds the one that plays: the best one
+        for row in rows:
+            if row["graph"] == graph and row["curve"] == FOR_REAL:
+                before = ends.get(row["row"])
+                if before is None or row["row"] not in DREAMED or row["score"] >= before["score"]:
+                    ends[row["row"]] = row
         reached = [
             f"{agent} {row['score']:.1f} % after {row['real_steps']:,.0f} real steps and {row['seconds']:,.0f} s"
             for agent, row in ends.items()

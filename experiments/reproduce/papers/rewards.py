@@ -134,7 +134,7 @@ def paid_with(player: Player, reward: str) -> Player:
     """
     if reward == OURS:
         return player
-    plain = () if rewards.find(reward).telescopes else ("dream.telescoping=false",)
+    plain = () if rewards.find(reward).telescopes else ("dream.telescoping=false", "recollect.searched=0")
     return dataclasses.replace(player, settings=(*player.settings, f"environment.reward={reward}", *plain))
 
 

@@ -4,8 +4,9 @@ rlflow reproduce xrlflow-compare
 rlflow reproduce xrlflow-compare squeezenet1.1 --rows "xrlflow,ppo pointer" --seeds 0
 
 The pointer of PPO scores rewrites from the embeddings of the nodes that they replace, in the present graph only. Rows
-that learn in the real environment are also compared at equal time: that of the row that is trained first on a graph. A
-run takes up to 30 minutes; those of `rlflow reproduce controllers` are shared.
+that learn in the real environment are also compared at equal time: that of the shortest of their trainings on a graph.
+A run takes up to 30 minutes; those of `rlflow reproduce controllers` are shared. All rows but X-RLflow and `ppo
+pointer` can also carry a rule out everywhere.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ COLUMNS = {
     "high": "upper end",
     "minutes": "for everything, mean",
     "real_steps": "steps of the exact engine, mean",
-    "equal": "improvement of the best episode of training in the time of the row that is trained first, mean [%]",
+    "equal": "improvement of the best episode of training in the time of the shortest training of a row, mean [%]",
 }
 FORMATS = {**dict.fromkeys(("gain", "low", "high", "equal"), ".2f"), "minutes": ".1f", "real_steps": ",.0f"}
 

@@ -3,7 +3,8 @@
     taso          TASO's search, with its budget
     xrlflow       our X-RLflow, whose head scores every candidate by itself
     xrlflow flat  the published head
-    ppo pointer   model-free PPO that scores rewrites from the embeddings of the nodes that they replace
+    ppo pointer   model-free PPO that scores rewrites from the embeddings of the nodes that they replace; it has as many
+                  episodes as X-RLflow, and no everywhere-actions either
 
 The others are rows of `rlflow reproduce controllers`, and their runs are the same. Learning has the preset `demo`.
 """
@@ -21,11 +22,13 @@ GRAPHS = (
 """The graphs of Figure 4."""
 QUICK = ("squeezenet1.1",)
 SEEDS = "0,1,2"
+AS_MANY = ("ppo_real.updates=30", "ppo_real.batch=16")
+"""As many episodes as `xrlflow` has in the preset `demo`."""
 PLAYERS: Mapping[str, Player] = {
     "taso": ALL["taso"],
     "xrlflow": ALL["xrlflow"],
     "xrlflow flat": Player("xrlflow", ("xrlflow.head=flat",)),
-    "ppo pointer": Player("ppo", ("world=real", "policy.head=pointer")),
+    "ppo pointer": Player("ppo", ("world=real", "policy.head=pointer", "environment.everywhere=false", *AS_MANY)),
     "ppo real": ALL["ppo real"],
     "ppo dream": ALL["ppo dream"],
     "mcts": ALL["mcts"],

@@ -13,7 +13,7 @@ from rich.console import Console
 from controller.evaluation import Evaluation
 from controller.records import EpisodeRecord
 from environment.statistics.sequential import Verdict
-from experiments.reports.report import write_report
+from experiments.reports.report import played_round_said, write_report
 from experiments.reports.summary import print_summary
 from experiments.runs.directory import MetricsLog
 from experiments.runs.result import GraphFigures, MeasuredRatio, Result, count_rules
@@ -181,8 +181,14 @@ def test_only_the_round_that_plays_raises_an_alarm() -> None:
     fixed = {"dreamed_percent": 25.5, "real_percent": 25.0}
     far, near = {"gap": 9.0, "skipping_percent": 5.0} | fixed, {"gap": 0.5, "skipping_percent": 8.0} | fixed
     for order, number in (((near, far), 0), ((far, near), 1)):
-        result = make_result(rounds=[{"round": place, "plans": each} for place, each in enumerate(order)])
-        assert result.played_round == number and not result.alarm()
+        rounds = [{"round": place, "plans": each} for place, each in enumerate(order)]
+        assert not make_result(rounds=rounds, played=number).alarm()
+        assert bool(make_result(rounds=rounds).alarm()) == (number == 0), "older results are of the last round"
+        said = played_round_said(make_result(rounds=rounds, played=number))
+        assert said == f"The policy of round {number} plays: its plans really save most."
+    without = [{"round": number, "plans": {}} for number in range(2)]
+    assert played_round_said(make_result(rounds=without, played=1)) == "The policy of round 1 plays."
+    assert not played_round_said(make_result(rounds=without[:1], played=0))
 
 
 @pytest.mark.parametrize("rounds", [[], [{"round": 0, "plans": {}}]])
@@ -229,8 +235,8 @@ def test_the_report_shows_rounds_of_recollection(tmp_path: Path) -> None:
     record = make_record("deterministic", (4.0, 3.0))
     write_report(tmp_path, make_result(rounds=rounds), Evaluation(None, record, (), (record,)), record)
     text = (tmp_path / "report.md").read_text()
-    assert "| 0 | 180 | 0.125 | – | 19.500 | 7.250 | 12.250 | – |" in text and "after 20 steps" in text
-    assert "| 1 | 280 | 0.062 | – | – | – | – | – |" in text
+    assert "| 0 | 180 | 0.125 | – | 19.500 | 7.250 | – | 12.250 | – |" in text and "after 20 steps" in text
+    assert "| 1 | 280 | 0.062 | – | – | – | – | – | – |" in text
     assert "world-model.png" in text and "returns.png" not in text, "the policy of the last round has no log here"
 
 

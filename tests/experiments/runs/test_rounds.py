@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 from experiments.config.run import load_config
 from experiments.runs.directory import RunDirectory
-from experiments.runs.rounds import best_round, plans_file, played_round
+from experiments.runs.rounds import best_round, keep_played_round, played_round
 
 
 def plans(*saved: float | None) -> list[dict[str, Any]]:
@@ -26,12 +25,11 @@ def test_the_round_that_plays_really_saves_most(saved: tuple[float | None, ...],
     assert best_round(plans(*saved)) == expected
 
 
-def test_it_is_known_from_the_files_of_a_run(tmp_path: Path) -> None:
+def test_it_is_kept_in_the_run(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
-    for number, each in enumerate(plans(3.0, 8.0, 5.0)):
-        (tmp_path / plans_file(number)).write_text(json.dumps(each))
     directory = RunDirectory(tmp_path, resumed=True)
     in_dreams = load_config("demo", {"controller": "ppo"}, ["recollect.rounds=2"])
+    assert played_round(directory, in_dreams) == 2, "in runs of older versions, the last one has played"
+    keep_played_round(directory, 1)
     assert played_round(directory, in_dreams) == 1
-    assert played_round(directory, load_config("demo", {"controller": "ppo"}, ["recollect.rounds=0"])) == 0
     assert played_round(directory, load_config("demo", {"controller": "ppo"}, ["world=real"])) == 0

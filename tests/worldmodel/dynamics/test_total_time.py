@@ -105,6 +105,28 @@ def test_what_rewards_add_up_to_is_what_the_cost_changes_by(
     np.testing.assert_allclose(moved, slope * played.dreamed.reward, atol=1e-4)
 
 
+def test_noise_is_in_what_is_paid_and_in_nothing_else(
+    model: WorldModel, timed: tuple[EpisodeBuffer, EpisodeBuffer], tmp_path: Path
+) -> None:
+    """Nodes show costs without it, and so does z."""
+    model.save(tmp_path / "model")
+    noisy = WorldModel.load(tmp_path / "model", TIMED)
+    noisy.mdn_rnn.sizes = noisy.mdn_rnn.sizes._replace(cost_noise=5.0)
+    actions = model.table.encode(timed[0][0].actions[:3]).astype(np.int32)[:, np.newaxis].repeat(64, axis=1)
+    states = []
+    for noise in (True, False):
+        config = dataclasses.replace(LENIENT, temperature=1.0, root_fraction=1.0, noise=noise)
+        dream = DreamEnv.of_episodes(noisy, timed[0], config)
+        state, rewards = dream.start(64, tf.constant([0, 0], tf.int32)), []
+        for step, action in enumerate(actions):
+            state, reward, _ = dream.step(state, tf.constant(action), tf.constant([0, step]))
+            rewards.append(reward.numpy())
+        states.append((state, np.array(rewards)))
+    (with_noise, paid), (without, plain) = states
+    assert np.abs(paid - plain).mean() > 2.0
+    np.testing.assert_array_equal(with_noise.z[:, -1], without.z[:, -1])
+
+
 def test_a_saving_counts_for_more_as_the_graph_gets_cheaper(
     model: WorldModel, timed: tuple[EpisodeBuffer, EpisodeBuffer]
 ) -> None:

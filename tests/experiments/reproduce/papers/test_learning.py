@@ -105,11 +105,11 @@ def test_with_a_world_model_reality_is_known_at_the_end_of_each_round() -> None:
     points = list(convergence.points_of(run))
     real = [point for point in points if point.curve == convergence.FOR_REAL]
     assert [(point.update, point.real_steps, point.seconds, point.score) for point in real] == [
-        (10, 100, 16.0, 1.0),
-        (20, 150, 45.0, 2.0),
+        (10, 100, 116.0, 1.0),
+        (20, 150, 145.0, 2.0),
     ]
     dreamed = [point for point in points if point.curve == convergence.DREAM]
-    assert [(point.update, point.seconds) for point in dreamed] == [(5, 11.0), (10, 16.0), (15, 35.0), (20, 45.0)]
+    assert [(point.update, point.seconds) for point in dreamed] == [(5, 11.0), (10, 16.0), (15, 135.0), (20, 145.0)]
 
 
 def test_a_unit_without_rounds_is_one_clear_error() -> None:

@@ -22,15 +22,16 @@ def test_the_graphs_are_those_of_the_paper() -> None:
     assert all(zoo.contains(name) for places in results.SHAPES.values() for name, _ in places)
 
 
-def test_the_preset_has_the_papers_values_but_for_the_head() -> None:
+def test_the_preset_has_the_papers_values_and_ours_differ() -> None:
     rows = {row["setting"]: row for row in settings.rows_of(load_config("xrlflow", {}), load_config("best", {}))}
     assert set(rows) == set(printed.SETTINGS)
     differing = {name for name, row in rows.items() if row["preset"] != row["printed"]}
-    assert differing == {"xrlflow.head"} and rows["xrlflow.torso"]["printed"] == "256, 64"
+    assert not differing and rows["xrlflow.torso"]["printed"] == "256, 64"
+    assert (rows["xrlflow.head"]["preset"], rows["xrlflow.head"]["ours"]) == ("flat", "pointer")
     assert rows["environment.max_steps"]["preset"] == "100"
-    assert (
-        settings.finding(list(rows.values())) == "The preset has the paper's values but for `xrlflow.head` (pointer)."
-    )
+    assert settings.finding(list(rows.values())) == "The preset has the paper's values."
+    other = [{"setting": "xrlflow.head", "printed": "flat", "preset": "pointer"}]
+    assert settings.finding(other) == "The preset has the paper's values but for `xrlflow.head` (pointer)."
 
 
 def test_candidates_are_counted_in_states_of_random_play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
