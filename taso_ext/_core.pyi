@@ -276,13 +276,14 @@ class State:
         npt.NDArray[np.int32],
         npt.NDArray[np.int32],
     ]:
-        """(nodes [N, 2], owners [N], edges [E, 4], links [E, 2], gone [G, 2]): graph 0, and those one rewrite away.
+        """(nodes [N, 6], owners [N], edges [E, 4], links [E, 2], gone [G, 2]): graph 0, and those one rewrite away.
 
         Graph c + 1 is the one after the c-th of `legal_actions()`, of which the first `most` are listed. It consists of
         the nodes of graph 0 but those that `gone` pairs with it, and of its own nodes: `owners` says whose a node is.
-        These are the operators that differ, or that are at most `reach` edges behind one. Columns of nodes: operator
-        id, log time of the operator alone; of edges: extents over 4096, the last one first. Links are (producer,
-        consumer), and edges are in the order of their consumers. Raises ValueError for negative arguments.
+        These are the operators that differ, or that are at most `reach` edges behind one. Columns of edges:
+        extents over 4096, the last one first; of nodes: operator id, log time of the operator alone, and the sum of
+        these extents over the weights that it reads. Links are (producer, consumer), and edges are in the order of
+        their consumers. Raises ValueError for negative arguments.
         """
     def candidate_features(
         self, max_candidates: int, one_hot_rules: bool = True, costs: bool = False, everywhere: bool = False

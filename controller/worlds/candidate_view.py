@@ -22,7 +22,8 @@ class CandidateObservation(NamedTuple):
     Attributes:
       state: int64 [S], equal for equal states with equal candidates: a hash of both, since the place of a rewrite
         also depends on the rewrites before.
-      nodes: float32 [S, (nodes), 2], operator and log cost of the operator by itself.
+      nodes: float32 [S, (nodes), 6], operator, log cost of the operator by itself, and the sum of the extents of the
+        weights that it reads, likewise.
       owners: int32 [S, (nodes)], ascending: the graph that a node belongs to.
       edges: float32 [S, (edges), 4], the extents of the tensor over 4096, the last one first.
       links: int32 [S, (edges), 2], producer and consumer, numbered within each state; in the order of the consumers.

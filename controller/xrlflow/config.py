@@ -20,6 +20,8 @@ class XrlflowConfig(PpoConfig):
         candidates; `flat`, as published, reads the embeddings of `slots` candidates one after the other, so that a
         candidate means something else at another place.
       slots: number of candidates that `flat` reads, the present graph included; those beyond it cannot be chosen.
+      log_extents: whether edges show the logarithms of the extents of their tensors; the published ones show extents
+        over 4096, beside which those of small networks vanish.
       log_cost: whether nodes also show the logarithm of what their operator costs by itself.
       width: size of the embedding of a node.
       layers: number of graph-attention layers.
@@ -36,6 +38,7 @@ class XrlflowConfig(PpoConfig):
     last_learning_rate: float = 5e-4
     head: Literal["pointer", "flat"] = "pointer"
     slots: int = 500
+    log_extents: bool = True
     log_cost: bool = False
     width: int = 64
     layers: int = 5

@@ -18,6 +18,9 @@ from controller.xrlflow.config import XrlflowConfig
 from taso_ext._core import NUM_FEATURE_OPERATORS
 from worldmodel.networks.graph_layers import GraphAttention, segment_sum
 
+EXTENT_SCALE = 4096.0
+"""The divisor of extents in observations."""
+
 
 class EncodedGraphs(NamedTuple):
     """The embeddings of G graphs of S states; those of a state follow one another, its present graph first.
@@ -36,12 +39,14 @@ class EncodedGraphs(NamedTuple):
 class CandidateEncoder(snt.Module):
     """An update of every node from its operator and its edges, graph attention, and an update of every graph.
 
+    Weights are no nodes here; a node reads the extents of its weights beside those of its edges.
+
     Source: He et al. 2023, section 3.3.
     """
 
     def __init__(self, config: XrlflowConfig, name: str | None = None) -> None:
         super().__init__(name=name)
-        self._log_cost = config.log_cost
+        self._log_cost, self._log_extents = config.log_cost, config.log_extents
         draw = snt.initializers.TruncatedNormal(stddev=1.0)
         self._operators = tf.Variable(draw([NUM_FEATURE_OPERATORS, config.width], tf.float32), name="operators")
         self._of_node = snt.Linear(config.width, name="node")
@@ -68,14 +73,16 @@ class CandidateEncoder(snt.Module):
         mean = total / tf.maximum(number, 1.0)  # the rows of padding have no nodes
         return EncodedGraphs(self._of_graph(mean), change[:, :-1], states)
 
+    def _extents(self, over_scale: tf.Tensor) -> tf.Tensor:
+        return tf.math.log1p(EXTENT_SCALE * over_scale) / 8.0 if self._log_extents else over_scale
+
     def _nodes(self, seen: CandidateObservation, first_node: tf.Tensor) -> tf.Tensor:
         """Returns the embeddings of all nodes [nodes, width]."""
         links = seen.links.flat_values + tf.gather(first_node, seen.links.value_rowids())[:, tf.newaxis]
-        operators, log_cost = tf.split(seen.nodes.flat_values, 2, axis=1)
+        operators, log_cost, weights = tf.split(seen.nodes.flat_values, [1, 1, -1], axis=1)
         number = tf.shape(operators)[0]
-        read = segment_sum(seen.edges.flat_values, links[:, 1], number)
-        if self._log_cost:
-            read = tf.concat([read, log_cost], axis=1)
+        read = [segment_sum(self._extents(seen.edges.flat_values), links[:, 1], number), self._extents(weights)]
+        read = tf.concat([*read, log_cost] if self._log_cost else read, axis=1)
         embedded = tf.gather(self._operators, tf.cast(operators[:, 0], tf.int32))
         graph = gn_graphs.GraphsTuple(
             nodes=tf.nn.leaky_relu(embedded + self._of_node(read)),

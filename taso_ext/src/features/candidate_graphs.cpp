@@ -74,11 +74,24 @@ class Writer {
   std::int32_t add_operator(const Graph& graph, NodeId id, std::int32_t owner) {
     const Signature& signature = graph.signature(id);
     const double ms = state_.game().costs().price(signature, false).ms;
-    return add_node(owner, static_cast<float>(feature_operator(graph.context(), signature.op)), log_scaled(1e3 * ms, 5.0));
+    const std::int32_t row = add_node(owner, static_cast<float>(feature_operator(graph.context(), signature.op)), log_scaled(1e3 * ms, 5.0));
+    float* const extents = graphs_.nodes.data() + graphs_.nodes.size() - kCandidateEdgeColumns;
+    for (const ValueId operand : graph.operands(id)) {
+      if (operand != kNoValue && graph.value(operand).weight_only) add_extents(graph.type(operand), extents);
+    }
+    return row;
+  }
+
+  static void add_extents(const TensorType& type, float* extents) {
+    const auto& dims = type.dims;
+    for (std::size_t i = 0; i < kCandidateEdgeColumns && i < dims.size(); ++i) {
+      extents[i] += static_cast<float>(dims[dims.size() - 1 - i]) / kExtentScale;
+    }
   }
 
   std::int32_t add_node(std::int32_t owner, float op, float log_time) {
     graphs_.nodes.insert(graphs_.nodes.end(), {op, log_time});
+    graphs_.nodes.resize(graphs_.nodes.size() + kCandidateEdgeColumns);
     graphs_.owners.push_back(owner);
     return static_cast<std::int32_t>(graphs_.owners.size()) - 1;
   }
@@ -92,10 +105,7 @@ class Writer {
       if (producer == kNoNode) from = input_rows_[operand];
       else from = !own.empty() && own[producer] != kNoRow ? own[producer] : rows_[producer];
       float extents[kCandidateEdgeColumns] = {};
-      const auto& dims = graph.type(operand).dims;
-      for (std::size_t i = 0; i < kCandidateEdgeColumns && i < dims.size(); ++i) {
-        extents[i] = static_cast<float>(dims[dims.size() - 1 - i]) / kExtentScale;
-      }
+      add_extents(graph.type(operand), extents);
       graphs_.edges.insert(graphs_.edges.end(), extents, extents + kCandidateEdgeColumns);
       graphs_.links.insert(graphs_.links.end(), {from, row});
     }

@@ -6,9 +6,9 @@
 
 namespace rlflow {
 
-// Columns of a node: operator id, log time of the operator alone. Columns of an edge: the extents of its tensor over
-// `kExtentScale`, last extent first.
-inline constexpr std::size_t kCandidateNodeColumns = 2, kCandidateEdgeColumns = 4;
+// Columns of an edge: the extents of its tensor over `kExtentScale`, last extent first. Columns of a node: operator id,
+// log time of the operator alone, and the sum of these extents over the weights that it reads, which are no nodes.
+inline constexpr std::size_t kCandidateEdgeColumns = 4, kCandidateNodeColumns = 2 + kCandidateEdgeColumns;
 inline constexpr float kExtentScale = 4096.0F;
 
 // Graph 0 is the present one, and graph c + 1 the one after the c-th match. The nodes of graph 0 are its inputs and its

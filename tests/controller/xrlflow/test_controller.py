@@ -40,7 +40,19 @@ SMALL = XrlflowConfig(
     reward_scaling=True,
 )
 LEARNING = dataclasses.replace(
-    SMALL, updates=25, batch=8, epochs=4, minibatch=64, learning_rate=1e-2, width=16, embedding=16, torso=(32,)
+    SMALL,
+    updates=50,
+    batch=8,
+    epochs=4,
+    minibatch=None,
+    minibatches=1,
+    discount=0.97,
+    learning_rate=1e-2,
+    last_learning_rate=2e-4,
+    rule_entropy=(0.02, 0.002),
+    width=16,
+    embedding=16,
+    torso=(32,),
 )
 
 

@@ -28,10 +28,12 @@ def passed_along(nodes: np.ndarray, edges: np.ndarray, links: np.ndarray, rounds
     """Returns values of nodes [N, 8] after as many rounds of a network with fixed random weights."""
     rng = np.random.default_rng(1)
     own, sent, read = (rng.normal(size=(8, 8)) / 3 for _ in range(3))
-    of_edges, of_operators = rng.normal(size=(4, 8)), rng.normal(size=(1000, 8))
+    of_edges, of_operators, of_weights = rng.normal(size=(4, 8)), rng.normal(size=(1000, 8)), rng.normal(size=(4, 8))
     received = np.zeros((len(nodes), 8))
     np.add.at(received, links[:, 1], edges @ of_edges)
-    values = np.tanh(of_operators[nodes[:, 0].astype(int)] + nodes[:, 1:] + received @ read)
+    values = np.tanh(
+        of_operators[nodes[:, 0].astype(int)] + nodes[:, 1:2] + nodes[:, 2:] @ of_weights + received @ read
+    )
     for _ in range(rounds):
         received = np.zeros_like(values)
         np.add.at(received, links[:, 1], values[links[:, 0]] @ sent)
