@@ -103,8 +103,10 @@ _AFFORDABLE = (
     "ppo.batch=64",
     "recollect.rounds=1",
     "recollect.steps=400",
+    "recollect.searched=0",
 )
-"""A model of BERT-Base then takes a quarter of an hour on one core, and a policy a few minutes."""
+"""A model of BERT-Base then takes a quarter of an hour on one core, and a policy a few minutes. The finished units have
+learned from plans of policies alone; `rlflow reproduce truth` is about dreams that know searched plans too."""
 SCALES = {"smoke": Scale("demo", _SMALL, _LITTLE), "full": Scale("best", _AFFORDABLE, Effort())}
 
 
