@@ -250,11 +250,11 @@ def test_it_learns_an_optimum() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("make_env", [fires, products])
-@pytest.mark.parametrize("head", ["pointer", "flat"])
-def test_it_finds_the_optimum(make_env: Callable[[], GraphSubstitutionEnv], head: str, tmp_path: Path) -> None:
-    env, config = make_env(), dataclasses.replace(LEARNING, head=head)  # type: ignore[arg-type]
+def test_it_finds_the_optimum(make_env: Callable[[], GraphSubstitutionEnv], tmp_path: Path) -> None:
+    """So far it does so in nine of ten seeds on the fire modules, and in all on the products."""
+    env = make_env()
 
     def controller(seed: int) -> XrlflowController:
-        return XrlflowController.build(env=env, config=config, seed=seed)
+        return XrlflowController.build(env=env, config=LEARNING, seed=seed)
 
     assert np.mean(found_from(TWENTY, controller, RealWorld(make_env), env, tmp_path)) >= 0.95
