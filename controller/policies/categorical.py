@@ -31,6 +31,13 @@ class Distribution(Protocol):
         """Returns the distribution with its logits divided by a temperature."""
 
 
+def sampled(decided: tuple[Distribution, tf.Tensor], seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns an action int32 [B] of each row, drawn from what a policy has decided; its log-probability; the value."""
+    distribution, value = decided
+    action = distribution.sample(seed)
+    return action, distribution.log_prob(action), value
+
+
 class Categorical:
     """A softmax over the K choices of each row, of which illegal ones have probability zero."""
 

@@ -8,6 +8,7 @@ import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
+from controller.policies.categorical import sampled
 from controller.policies.head import make_head
 from controller.policies.hierarchical import HierarchicalCategorical
 from controller.ppo.config import PolicyConfig
@@ -47,9 +48,7 @@ class GraphPolicy(snt.Module):
 
     def __call__(self, observation: GraphObservation, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Samples one candidate for each graph; returns (position int32 [S], log-probability [S], value [S])."""
-        distribution, value = self.distribution_and_value(observation)
-        action = distribution.sample(seed)
-        return action, distribution.log_prob(action), value
+        return sampled(self.distribution_and_value(observation), seed)
 
     @staticmethod
     def view(env: Any) -> GraphView:

@@ -6,6 +6,7 @@ import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
+from controller.policies.categorical import sampled
 from controller.policies.head import Head, make_head
 from controller.policies.hierarchical import HierarchicalCategorical
 from controller.ppo.config import PolicyConfig
@@ -61,9 +62,7 @@ class LatentPolicy(snt.Module):
 
     def __call__(self, observation: LatentObservation, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Samples actions; see `worldmodel.data.trajectory.Policy`."""
-        distribution, value = self.distribution_and_value(observation)
-        action = distribution.sample(seed)
-        return action, distribution.log_prob(action), value
+        return sampled(self.distribution_and_value(observation), seed)
 
     @property
     def has_location_critic(self) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
-from controller.policies.categorical import Categorical
+from controller.policies.categorical import Categorical, sampled
 from controller.policies.layers import POLICY_GAIN, Mlp, Orthogonal, Torso, ValueNet
 from controller.worlds.candidate_view import CandidateObservation, CandidateView
 from controller.xrlflow.config import XrlflowConfig
@@ -103,9 +103,7 @@ class CandidatePolicy(snt.Module):
 
     def __call__(self, observation: CandidateObservation, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Samples one candidate for each state; returns (number int32 [S], log-probability [S], value [S])."""
-        distribution, value = self.distribution_and_value(observation)
-        action = distribution.sample(seed)
-        return action, distribution.log_prob(action), value
+        return sampled(self.distribution_and_value(observation), seed)
 
     def distribution_and_value(self, observation: CandidateObservation) -> tuple[Categorical, tf.Tensor]:
         """Returns the distribution over each state's candidates, and values float32 [S] in the learner's units."""

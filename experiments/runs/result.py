@@ -206,8 +206,9 @@ class Result:
         return self.last_round if self.played is None else self.played
 
     @property
-    def _plans(self) -> list[Mapping[str, Any]]:
-        return [row["plans"] for row in self.rounds]
+    def plans(self) -> Mapping[str, Any]:
+        """The figures of the plans of the round whose policy was evaluated; empty without rounds."""
+        return self.rounds[self.played_round]["plans"] if self.rounds else {}
 
     @property
     def improvement_percent(self) -> float:
@@ -240,7 +241,7 @@ class Result:
 
     def alarm(self) -> str:
         """Returns a warning if the policy's dreams are far from what the same rewrites do; else an empty text."""
-        plans = self._plans[self.played_round] if self.rounds else {}
+        plans = self.plans
         if not plans or not is_far(plans["gap"]):
             return ""
         return (
@@ -268,12 +269,13 @@ class Result:
 
         Held-out states of all numbers of steps count together, and so do those along the policy's plans.
         """
-        plans = [self._plans[self.played_round]] if self.rounds else []
-        offered, place = min((_offered(self.accuracy), "in held-out states"), (_offered(plans), "along its plans"))
+        offered, place = min(
+            (_offered(self.accuracy), "in held-out states"), (_offered([self.plans]), "along its plans")
+        )
         if offered >= LEAST_OFFERED:
             return ""
         omitted: Counter[str] = Counter()
-        for row in (*self.accuracy, *plans):
+        for row in (*self.accuracy, self.plans):
             omitted.update(row.get("omitted", {}))
         names = ", ".join(name for name, _ in omitted.most_common(OMITTED_NAMED))
         return (
