@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 KNOWN_OPERATORS: tuple[str, ...]
+SYMMETRIC_OPERATORS: tuple[str, ...]  # whose operands may be permuted
 NUM_FEATURE_OPERATORS: int
 NUM_DTYPES: int
 
@@ -52,6 +53,9 @@ class Node:
     @property
     def origin(self) -> str:
         """32 hex digits: the place in the start graph, or the rewrite that made it; survives all rewrites elsewhere."""
+    @property
+    def stateful(self) -> bool:
+        """Whether it is random or stateful, so that it equals no other node."""
 
 class Cost:
     """What one inference costs under a cost model."""

@@ -97,6 +97,7 @@ struct NodeView {
   bool weight_only;
   std::int32_t site;
   std::string origin;
+  bool stateful;
 };
 
 py::dict values_of(const Graph& graph) {
@@ -118,7 +119,7 @@ std::vector<NodeView> nodes_of(const Graph& graph) {
     const Node& node = graph.node(id);
     const Signature& signature = graph.signature(id);
     const auto [domain, op_type] = graph.context().op_name(signature.op);
-    NodeView view{std::string(domain), std::string(op_type), {}, {}, {}, graph.context().name(node.name), node.weight_only, node.site, hex(graph.origin(id))};
+    NodeView view{std::string(domain), std::string(op_type), {}, {}, {}, graph.context().name(node.name), node.weight_only, node.site, hex(graph.origin(id)), node.identity != 0};
     for (const auto& [name, value] : graph.context().attributes(signature.attributes)) view.attributes[py::str(name)] = attribute_to(value);
     view.inputs.assign(graph.operands(id).begin(), graph.operands(id).end());
     for (std::uint32_t i = 0; i < node.output_count; ++i) view.outputs.push_back(node.output_begin + static_cast<ValueId>(i));
@@ -138,7 +139,7 @@ void bind_graph(py::module_& module) {
       .def_readonly("domain", &NodeView::domain).def_readonly("op_type", &NodeView::op_type).def_readonly("attributes", &NodeView::attributes)
       .def_readonly("inputs", &NodeView::inputs).def_readonly("outputs", &NodeView::outputs).def_readonly("name", &NodeView::name)
       .def_readonly("weight_only", &NodeView::weight_only).def_readonly("site", &NodeView::site)
-      .def_readonly("origin", &NodeView::origin);
+      .def_readonly("origin", &NodeView::origin).def_readonly("stateful", &NodeView::stateful);
   py::class_<Graph>(module, "Graph")
       .def_property_readonly("inputs", &Graph::inputs).def_property_readonly("outputs", &Graph::outputs)
       .def("values", &values_of).def("nodes", &nodes_of)
@@ -169,9 +170,13 @@ void bind_graph(py::module_& module) {
       .def("output", &GraphBuilder::output, py::arg("value"))
       .def("build", &GraphBuilder::build);
 
-  std::vector<std::string> operators;
-  for (OperatorId op = 0; op < known_operator_count(); ++op) operators.push_back(dotted_name(operator_info(op)));
+  std::vector<std::string> operators, symmetric;
+  for (OperatorId op = 0; op < known_operator_count(); ++op) {
+    operators.push_back(dotted_name(operator_info(op)));
+    if (operator_info(op).symmetric) symmetric.push_back(operators.back());
+  }
   module.attr("KNOWN_OPERATORS") = py::tuple(py::cast(operators));
+  module.attr("SYMMETRIC_OPERATORS") = py::tuple(py::cast(symmetric));
 }
 
 }  // namespace rlflow
