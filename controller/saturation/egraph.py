@@ -54,11 +54,13 @@ class Classes:
       terms: all e-nodes.
       values: the class of each value of the start graph.
       kinds: the number of each class's kind.
+      numbers: the number of each class by egglog's name of it.
     """
 
     terms: list[Term]
     values: dict[int, int]
     kinds: dict[int, int]
+    numbers: Mapping[Any, int]
 
 
 @dataclass
@@ -133,9 +135,8 @@ class Program:
         """Returns a copy of all functions and relations by name."""
         return self.egraph.freeze().functions
 
-    def classes(self) -> Classes:
-        """Returns a copy of the e-graph."""
-        frozen = self.frozen()
+    def classes(self, frozen: Mapping[str, Any]) -> Classes:
+        """Returns a copy of the e-graph, given its functions."""
         integer = self.egraph.value_to_i64
         numbers: dict[Any, int] = {}
 
@@ -157,7 +158,7 @@ class Program:
                     results = tuple(picked[row.output][place] for place in range(operator.num_outputs))
                 terms.append(Term(operator, integer(row.inputs[0]), operands, results))
         kinds = {number(row.inputs[0]): integer(row.output) for row in frozen["kind"].rows}
-        return Classes(terms, values, kinds)
+        return Classes(terms, values, kinds, numbers)
 
 
 def settings_of(node: Node, number: int, vocabulary: Vocabulary) -> int:
