@@ -90,14 +90,18 @@ def choices_of(graph: Graph, classes: Classes, vocabulary: Vocabulary, costs: Co
             pending += new
     terms = list(chosen)
     places = {term: place for place, term in enumerate(terms)}
-    numbered = {number: [places[term] for term in members[number] if term in places] for number in reached if number in members}
-    needs = [tuple(dict.fromkeys(each for each in term.operands if each != ABSENT and each not in free)) for term in terms]
+    numbered = {
+        number: [places[term] for term in members[number] if term in places] for number in reached if number in members
+    }
+    needs = [
+        tuple(dict.fromkeys(each for each in term.operands if each != ABSENT and each not in free)) for term in terms
+    ]
     fusions = list(_fusions(terms, numbered, needs, outputs, prices))
     return Choices(terms, list(chosen.values()), numbered, needs, roots, outputs, fusions, weights)
 
 
 def _weights(terms: Sequence[Term], given: set[int], is_weight: dict[int, bool]) -> dict[int, Term]:
-    """Returns a term for every class that can be computed from weights alone; the first to be reached is the simplest."""
+    """Returns a term for every class that weights alone can compute; the first to be reached is the simplest."""
     known = {number for number in given if is_weight[number]}
     found: dict[int, Term] = {}
     pending = [term for term in terms if all(each == ABSENT or is_weight[each] for each in term.operands)]

@@ -1,13 +1,13 @@
 """The e-graph of a graph of the engine, in egglog: its program, and a copy of its classes for extraction.
 
-A value of the start graph is `Value` with its number. An operator is a constructor whose arguments are the number of its
-settings and its operands. The result of an operator with one result is the class itself; of others, `Result` with a
+A value of the start graph is `Value` with its number. An operator is a constructor whose arguments are the number of
+its settings and its operands. The result of an operator with one result is the class itself; of others, `Result` with a
 number picks one. `kind` gives the number of each tensor's kind (`controller.saturation.vocabulary`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -54,13 +54,11 @@ class Classes:
       terms: all e-nodes.
       values: the class of each value of the start graph.
       kinds: the number of each class's kind.
-      numbers: the number of each class by egglog's name of it.
     """
 
     terms: list[Term]
     values: dict[int, int]
     kinds: dict[int, int]
-    numbers: Mapping[Any, int]
 
 
 @dataclass
@@ -98,7 +96,7 @@ class Program:
             lines.append(f"(constructor {name} (i64{' Tensor' * operator.num_inputs}) Tensor)")
             if operator.num_inputs == 2 and operator.dotted in SYMMETRIC_OPERATORS:
                 lines.append(
-                    f"(rule ((= y ({name} s a b))) ((union y ({name} s b a))) :ruleset {MIRROR} :name \"{name}\")"
+                    f'(rule ((= y ({name} s a b))) ((union y ({name} s b a))) :ruleset {MIRROR} :name "{name}")'
                 )
         return lines
 
@@ -135,8 +133,9 @@ class Program:
         """Returns a copy of all functions and relations by name."""
         return self.egraph.freeze().functions
 
-    def classes(self, frozen: Mapping[str, Any]) -> Classes:
-        """Returns a copy of the e-graph, given its functions."""
+    def classes(self) -> Classes:
+        """Returns a copy of the e-graph."""
+        frozen = self.frozen()
         integer = self.egraph.value_to_i64
         numbers: dict[Any, int] = {}
 
@@ -158,7 +157,7 @@ class Program:
                     results = tuple(picked[row.output][place] for place in range(operator.num_outputs))
                 terms.append(Term(operator, integer(row.inputs[0]), operands, results))
         kinds = {number(row.inputs[0]): integer(row.output) for row in frozen["kind"].rows}
-        return Classes(terms, values, kinds, numbers)
+        return Classes(terms, values, kinds)
 
 
 def settings_of(node: Node, number: int, vocabulary: Vocabulary) -> int:

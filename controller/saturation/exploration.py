@@ -9,14 +9,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import NamedTuple
 
-from controller.saturation.egraph import MIRROR, Classes, Program, Term
+from controller.saturation.egraph import MIRROR, Program
 from controller.saturation.oracle import Answer, Oracle, Reference, Template
 from controller.saturation.patterns import InexpressibleError, Pattern, patterns_of
-from controller.saturation.vocabulary import ABSENT, Operator
 from taso_ext import RuleSet
 from taso_ext.verify.rule_reader import read_rule
 
@@ -96,8 +94,6 @@ class _Asking:
     bans: int = 0
 
 
-_TRACE = "trace"
-"""The set of rules that note which classes matches consist of."""
 _CARRY = "carry-"
 """What the names of the sets of rules that carry out answers begin with."""
 _ASK = ("ask-single", "ask-multiple")
@@ -143,42 +139,6 @@ class Exploration:
         seconds = time.monotonic() - start
         return Explored(rounds, stop, size, seconds, (asked, self._answers), dict(self.inexpressible))
 
-    def applications(self) -> tuple[Classes, list[Application]]:
-        """Returns a copy of the e-graph, and all rewrites that it holds."""
-        program = self._program
-        traced: list[tuple[str, _Asking, Template]] = []
-        text = [f"(ruleset {_TRACE})"]
-        for asking in self._asking.values():
-            tensors = (*asking.pattern.leaves, *asking.pattern.results)
-            for template, answered in asking.applied.items():
-                name = f"trace-{answered}"
-                traced.append((name, asking, template))
-                settings = [f"u{number}" for number in range(len(template.operators))]
-                kinds = [f"v{number}" for number in range(sum(m.operator.num_outputs for m in template.operators))]
-                shown = [f"s{number}" for number in range(len(asking.pattern.operators))] + settings
-                text.append(
-                    f"(relation {name} ({' '.join(['i64'] * len(shown) + ['Tensor'] * len(tensors))}))"
-                    f"(rule ({asking.facts} ({answered} {' '.join([*asking.columns, *settings, *kinds])}))"
-                    f" (({name} {' '.join([*shown, *map(_tensor, tensors)])})) :ruleset {_TRACE} :name \"{name}\")"
-                )
-        program.run("\n".join(text))
-        program.run(f"(run {_TRACE} 1)")
-        frozen, integer = program.frozen(), program.egraph.value_to_i64
-        classes = program.classes(frozen)
-        made = {(term.operator, term.settings, term.operands): term for term in classes.terms}
-        found: list[Application] = []
-        for name, asking, template in traced:
-            pattern = asking.pattern
-            tensors = (*pattern.leaves, *pattern.results)
-            numbers = len(pattern.operators) + len(template.operators)
-            for row in frozen[name].rows:
-                settings = [integer(value) for value in row.inputs[:numbers]]
-                tensor = {each: classes.numbers[v] for each, v in zip(tensors, row.inputs[numbers:], strict=True)}
-                application = _application(pattern, template, settings, tensor, made)
-                if application is not None:  # a limit may have come before it was carried out
-                    found.append(application)
-        return classes, found
-
     def _round(self, number: int, deadline: float) -> Stop | None:
         """Carries out one round; returns the limit that ended it, or None."""
         program, multiple = self._program, number < self._limits.k_multi
@@ -191,7 +151,7 @@ class Exploration:
                 asking.waiting += matches.get(asking.name, 0)
         self._ask()
         for asking in self._asking.values():
-            if not asking.waiting or asking.pattern.is_multiple and not multiple:
+            if not asking.waiting or (asking.pattern.is_multiple and not multiple):
                 continue
             if asking.waiting > self._limits.matches << asking.bans:
                 asking.bans += 1
@@ -244,7 +204,7 @@ class Exploration:
         ruleset = _ASK[pattern.is_multiple]
         self._program.run(
             f"(relation {name} ({' '.join(['i64'] * len(columns))}))"
-            f"(rule ({body}) (({name} {' '.join(columns)})) :ruleset {ruleset} :name \"{name}\")"
+            f'(rule ({body}) (({name} {" ".join(columns)})) :ruleset {ruleset} :name "{name}")'
         )
 
     def _ask(self) -> None:
@@ -281,25 +241,10 @@ class Exploration:
             yield f"(relation {name} ({' '.join(['i64'] * len(columns))}))"
             yield f"(ruleset {_CARRY}{name})"
             actions = " ".join(_actions(asking.pattern, template, settings, kinds))
-            yield f"(rule ({asking.facts} ({name} {' '.join(columns)})) ({actions}) :ruleset {_CARRY}{name} :name \"{name}\")"
+            body = f"{asking.facts} ({name} {' '.join(columns)})"
+            yield f'(rule ({body}) ({actions}) :ruleset {_CARRY}{name} :name "{name}")'
         numbers = (*question, *answer.settings, *answer.kinds)
         yield f"({asking.applied[template]} {' '.join(map(str, numbers))})"
-
-
-class Application(NamedTuple):
-    """A rewrite that an e-graph holds.
-
-    Attributes:
-      rule: index of the rule.
-      sources: the terms that it reads.
-      kept: those of them that stay (`given`).
-      targets: the terms that it makes.
-    """
-
-    rule: int
-    sources: tuple[Term, ...]
-    kept: frozenset[Term]
-    targets: tuple[Term, ...]
 
 
 def _tensor(name: str) -> str:
@@ -325,41 +270,3 @@ def _actions(pattern: Pattern, template: Template, settings: list[str], kinds: l
             yield f"(set (kind {term(Reference(number, result))}) {next(remaining)})"
     for root, reference in zip(pattern.roots, template.roots, strict=True):
         yield f"(union {_tensor(root)} {term(reference)})"
-
-
-def _application(
-    pattern: Pattern,
-    template: Template,
-    settings: list[int],
-    tensor: dict[str, int],
-    made: Mapping[tuple[Operator, int, tuple[int, ...]], Term],
-) -> Application | None:
-    """Returns a match as an application; None if its target is not in the e-graph."""
-    sources = [
-        Term(
-            found.operator,
-            settings[number],
-            tuple(tensor[name] for name in found.operands),
-            tuple(tensor[name] for name in found.results),
-        )
-        for number, found in enumerate(pattern.operators)
-    ]
-    kept = {source for source, found in zip(sources, pattern.operators, strict=True) if found.kept}
-    targets: list[Term] = []
-    for number, each in enumerate(template.operators):
-        operands = tuple(_class_of(reference, pattern, tensor, targets) for reference in each.operands)
-        target = made.get((each.operator, settings[len(sources) + number], operands))
-        if target is None:
-            return None
-        targets.append(target)
-    return Application(pattern.rule, tuple(sources), frozenset(kept), tuple(targets))
-
-
-def _class_of(
-    reference: Reference | None, pattern: Pattern, tensor: Mapping[str, int], targets: Sequence[Term]
-) -> int:
-    if reference is None:
-        return ABSENT
-    if reference.node < 0:
-        return tensor[pattern.leaves[reference.result]]
-    return targets[reference.node].results[reference.result]

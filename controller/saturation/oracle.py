@@ -18,7 +18,7 @@ _MOST_LOCATIONS = 64
 
 
 class Reference(NamedTuple):
-    """A tensor of a target: a result of its `node`-th operator, or the `result`-th leaf of the pattern if that is -1."""
+    """A tensor of a target: a result of its `node`-th operator, or, if that is -1, the `result`-th leaf."""
 
     node: int
     result: int
@@ -77,7 +77,9 @@ class Oracle:
         """
         vocabulary = self._vocabulary
         kinds = [vocabulary.kind(number) for number in leaves]
-        if any(not kind.weight_only for name, kind in zip(pattern.leaves, kinds, strict=True) if name in pattern.weights):
+        if any(
+            not kind.weight_only for name, kind in zip(pattern.leaves, kinds, strict=True) if name in pattern.weights
+        ):
             return None
         graph = _graph_of(
             pattern,

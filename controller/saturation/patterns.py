@@ -162,7 +162,9 @@ def _pattern(number: int, rule: RuleText, operators: Mapping[str, str], lengths:
             operands = _names(statement.arguments, lengths, at)
             results = _names(statement.results, lengths, at)
             domain, _, op_type = operators.get(statement.op, statement.op).rpartition(".")
-            found.append(Found(Operator(domain, op_type, len(operands), len(results)), operands, results, statement.kept))
+            found.append(
+                Found(Operator(domain, op_type, len(operands), len(results)), operands, results, statement.kept)
+            )
     made = {name for each in found for name in each.results}
     leaves = dict.fromkeys(name for each in found for name in each.operands if name not in made)
     roots = tuple(name for term in rule.outputs for name in _names((term,), lengths, None))

@@ -7,8 +7,10 @@ the prices of the chosen terms, less what fusions save, so that
 - of the terms of one class, those that read another class together at most need it once: their x sum to at most its y;
 - a fusion happens only if its term and one of its producers are chosen, and no other term that reads the operand.
 
-Terms that need each other in a circle are cut off when a solution has them. The second constraint, which is stronger
-than one for each term, makes the difference to the published program, as does the absence of variables for an order.
+A class needs at least what it needs whatever is chosen (`controller.saturation.dominators`), which the linear program
+does not see by itself. Terms that need each other in a circle are cut off when a solution has them. The second
+constraint, which is stronger than one for each term, makes the difference to the published program, as does the absence
+of variables for an order.
 """
 
 from __future__ import annotations
@@ -25,12 +27,8 @@ from controller.saturation.choices import Choices, Fusion
 from controller.saturation.dominators import Dominators
 from controller.saturation.selection import Selection, needed_of
 
-
 RELATIVE_GAP = 1e-7
 """How far from the cheapest a selection may be that counts as it."""
-
-SMALLEST_PART = 1e-6
-"""Smaller parts of a term in a mix are rounding."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,18 +64,6 @@ def solve(choices: Choices, seconds: float) -> Solved:
     return Solved(None, bound, False)
 
 
-def relax(choices: Choices, seconds: float) -> tuple[float, set[int]]:
-    """Returns what no selection costs less than [ms], and the terms that are chosen at least in part in a cheapest mix.
-
-    This is the linear program, in which a term may be chosen in part. If it takes longer than `seconds`, nothing is
-    known: 0, and no terms.
-    """
-    found = _Program(choices).solution(seconds, mixed=True)
-    if found.status != 0:
-        return 0.0, set()
-    return float(found.fun), {term for term in range(len(choices.terms)) if found.x[term] > SMALLEST_PART}
-
-
 class _Program:
     """The integer program: columns are terms, then classes, then fusions."""
 
@@ -104,9 +90,9 @@ class _Program:
         for root in choices.roots:
             for number in dominators.of(root):
                 self.least[self._column(number)] = 1
-        for number, needed in dominators.pairs():
-            if not self.least[self._column(needed)]:
-                self.at_most(0, {self._column(number): 1.0, self._column(needed): -1.0})
+        for number, always in dominators.pairs():
+            if not self.least[self._column(always)]:
+                self.at_most(0, {self._column(number): 1.0, self._column(always): -1.0})
         for number, members in choices.members.items():
             self.at_most(0, {self._column(number): 1.0, **dict.fromkeys(members, -1.0)})
             self._need(choices, number, members)
@@ -127,15 +113,15 @@ class _Program:
             self.at_most(0, {term: -1.0, **dict.fromkeys(fusions_of_term, 1.0)})
         self._cut_pairs(choices)
 
-    def solution(self, seconds: float, mixed: bool = False) -> Any:
-        """Returns HiGHS's answer; `mixed`: terms may be chosen in part."""
+    def solution(self, seconds: float) -> Any:
+        """Returns HiGHS's answer."""
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array
 
         matrix = csr_array((self.values, (self.rows, self.columns)), shape=(len(self.most), self.size))
         return milp(
             self.costs,
-            integrality=np.zeros(self.size) if mixed else self.integrality,
+            integrality=self.integrality,
             bounds=Bounds(self.least, np.ones(self.size)),
             constraints=LinearConstraint(matrix, -np.inf, np.array(self.most)),
             options={"time_limit": seconds, "mip_rel_gap": RELATIVE_GAP},

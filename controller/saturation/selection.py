@@ -92,8 +92,6 @@ def greedy(choices: Choices) -> Selection:
     return needed_of(choices, chosen)
 
 
-
-
 def initial(choices: Choices, graph: Graph, classes: Classes, vocabulary: Vocabulary) -> Selection:
     """Returns the selection that is the start graph."""
     places = {term.unordered: place for place, term in enumerate(choices.terms)}

@@ -73,7 +73,7 @@ class Kind(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """The attributes of an operator, sorted by name; `identity` tells stateful operators apart, which equal no other."""
+    """The attributes of an operator, sorted by name; `identity` tells stateful operators apart."""
 
     attributes: tuple[tuple[str, Hashable], ...]
     identity: int = 0
@@ -120,4 +120,4 @@ class Vocabulary:
 
 
 def _frozen(value: object) -> Hashable:
-    return tuple(value) if isinstance(value, list) else value  # type: ignore[return-value]
+    return tuple(value) if isinstance(value, list) else value

@@ -57,6 +57,9 @@ TABLES = {
     "rule-sets": Entry(
         "search.rule_sets", "which rules apply to each zoo graph and what they find, against another rule set"
     ),
+    "saturation": Entry(
+        "search.saturation", "equality saturation: what it finds and takes, beside TASO's search (Tensat's comparison)"
+    ),
     "end-to-end": Entry(
         "search.end_to_end", "what rewriting gains on this machine when candidates are ranked by the clock"
     ),

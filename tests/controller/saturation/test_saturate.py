@@ -1,0 +1,85 @@
+"""Equality saturation as a whole: equal outputs, optima known by exhaustive search, limits, a missing library."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from controller.saturation.exploration import ExplorationLimits, Stop
+from controller.saturation.saturate import MissingEgglogError, saturate
+from environment import zoo
+from environment.verification import verify
+from taso_ext import CostModel, GraphBuilder, OnnxModel, RuleSet, State, search_taso
+
+COSTS = CostModel.roofline("rtx2070")
+RULES = RuleSet.default()
+FLOAT = 1
+SMALL = ExplorationLimits(nodes=1_500, rounds=4)
+
+
+@pytest.mark.parametrize("name", ["squeezenet1.1-tiny", "bert-base-tiny", "nasrnn-tiny", "resnext50-tiny"])
+def test_the_extracted_graph_computes_what_the_model_computes(name: str) -> None:
+    model = OnnxModel.load(zoo.build(name))
+    found = saturate(model.graph, RULES, COSTS, limits=SMALL, extraction_seconds=4)
+    compared = verify(model.source, model.export_checked(found.graph))
+    assert compared.equal, compared.reason
+    assert compared.reacts
+    assert found.cost_ms == found.graph.cost(COSTS).ms <= found.initial_cost_ms == model.graph.cost(COSTS).ms
+    assert found.bound_ms <= found.cost_ms
+
+
+def test_finds_at_least_what_an_exhaustive_search_finds() -> None:
+    graph = OnnxModel.load(zoo.build("squeezenet1.1-tiny")).graph
+    everything = search_taso(State(graph, RULES, COSTS), alpha=1e9, budget=100_000)
+    assert everything.stop_reason == "exhausted"
+    found = saturate(graph, RULES, COSTS, limits=ExplorationLimits(nodes=3_000, k_multi=2), extraction_seconds=20)
+    assert found.explored.stop is Stop.SATURATED
+    assert found.is_optimal
+    # An e-graph keeps what the engine replaces, so it may hold cheaper graphs than the search meets.
+    assert found.cost_ms <= everything.cost_ms * (1 + 1e-9)
+
+
+def test_rules_with_several_roots_are_carried_out_in_k_multi_rounds() -> None:
+    builder = GraphBuilder()
+    x = builder.input("x", FLOAT, [64, 64])
+    for name in ("a", "b"):
+        weight = builder.weight(name, name, FLOAT, [64, 64])
+        builder.output(builder.node("", "MatMul", {}, [x, weight], [("", FLOAT, [64, 64])])[0])
+    rules = RULES.restricted(names={"merge-matmuls-sharing-lhs"})
+    never, once = (
+        saturate(builder_graph, rules, COSTS, limits=ExplorationLimits(k_multi=k_multi), extraction_seconds=5)
+        for builder_graph in [builder.build()]
+        for k_multi in (0, 1)
+    )
+    assert never.explored.nodes == 2
+    # Concat, MatMul and Split, with the weights in either order: of two classes none is the first.
+    assert once.explored.nodes == 2 + 2 * 3
+    assert once.explored.asked == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("limits", "stop"),
+    [
+        (ExplorationLimits(nodes=200), Stop.NODES),
+        (ExplorationLimits(rounds=1), Stop.ROUNDS),
+        (ExplorationLimits(seconds=1e-6), Stop.TIME),
+    ],
+)
+def test_limits_stop_the_exploration_and_the_best_so_far_is_extracted(limits: ExplorationLimits, stop: Stop) -> None:
+    graph = OnnxModel.load(zoo.build("bert-base-tiny")).graph
+    found = saturate(graph, RULES, COSTS, limits=limits, extraction_seconds=5)
+    assert found.explored.stop is stop
+    assert found.cost_ms <= found.initial_cost_ms
+
+
+def test_all_shipped_rules_have_patterns() -> None:
+    graph = OnnxModel.load(zoo.build("bert-base-tiny")).graph
+    assert saturate(graph, RULES, COSTS, limits=SMALL, extraction_seconds=0).explored.inexpressible == {}
+
+
+def test_a_missing_library_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    graph = OnnxModel.load(zoo.build("squeezenet1.1-tiny")).graph
+    with pytest.raises(MissingEgglogError, match=r"pip install 'rlflow\[saturation\]'"):
+        saturate(graph, RULES, COSTS)
