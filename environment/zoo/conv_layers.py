@@ -133,7 +133,7 @@ class ConvLayers(Layers):
         return Features(value, x.channels)
 
     def classify(self, x: Features, pool: str, module: str, classes: int, batch: int = 1) -> None:
-        """Writes a global average pool, a linear classifier, and the graph output `output`: float32 [batch, classes]."""
+        """Writes a global average pool, a linear classifier and the output `output`: float32 [batch, classes]."""
         value = self.writer.node("GlobalAveragePool", x.value, scope=self.scope(pool))
         value = self.writer.node("Flatten", value, axis=1)
         self.writer.output("output", self.gemm(value, module, x.channels, classes), [batch, classes])

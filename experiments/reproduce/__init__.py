@@ -57,6 +57,9 @@ TABLES = {
     "rule-sets": Entry(
         "search.rule_sets", "which rules apply to each zoo graph and what they find, against another rule set"
     ),
+    "partial": Entry(
+        "search.partial", "what partially equal rules add at batch 1 and 16, beside the published times of PET and TASO"
+    ),
     "end-to-end": Entry(
         "search.end_to_end", "what rewriting gains on this machine when candidates are ranked by the clock"
     ),

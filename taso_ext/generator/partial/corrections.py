@@ -7,7 +7,6 @@ elements around it that its windows reach, and replaces what the mutant has ther
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -44,14 +43,15 @@ def corrected(mutant: Mutant, found: Sequence[tuple[Case, Difference]]) -> tuple
         if places is None:
             return None
         statements = [*_renamed(statements, f"q{axis}"), *_mended(mutant, axis, places, f"q{axis}")]
-    right = [case for case, _ in found if _is_right(case, statements)]
+    right = [case for case, _ in found if is_right(case, statements)]
     return tuple(statements) if len(right) >= LEAST_CASES else None
 
 
-def _is_right(case: Case, statements: Sequence[Statement]) -> bool:
+def is_right(case: Case, statements: Sequence[Statement]) -> bool | None:
+    """Returns whether a program equals the source in a case; None if it is ill-typed there."""
     program = in_case(statements, case)
     if program is None:
-        return False
+        return None
     left = Reference(case.program, RESULT, seed=1).difference(program)
     return left is not None and left.nowhere
 
@@ -104,13 +104,16 @@ def _ends(mutant: Mutant, axis: int) -> Iterator[Expression]:
     pads = [symbol(f"p[{axis}]"), symbol(f"p[{axis + source.spatial}]")]
     stride = symbol(f"s[{axis}]")
     span = (symbol(f"a[{axis}]") - ONE) * symbol(f"d[{axis}]")
-    lengths = [ZERO, *pads, span - pads[0], span - pads[1], span, ONE]
-    rounded = [_quotient(length, stride) for length in lengths if length != ZERO]
+    fewest, others = [ZERO, *pads], [span - pads[0], span - pads[1], span, ONE]
     factors = mutant.relayout.lost(source.rank - source.spatial + axis)
     seams = [extent / HALF] if factors == [HALF] else []
-    for edge, length in itertools.product([ZERO, extent, *seams], [*lengths, *rounded]):
-        yield edge + length
-        yield edge - length
+    for edge in [ZERO, extent, *seams]:
+        # At the end of an axis the pads at the end are likelier than those at the begin, which may be as many.
+        lengths = [*(fewest if edge == ZERO else [ZERO, *reversed(pads)]), *others]
+        rounded = [_quotient(length, stride) for length in lengths if length != ZERO]
+        for length in [*lengths, *rounded]:
+            yield edge + length
+            yield edge - length
 
 
 def _quotient(length: Expression, stride: Expression) -> Expression:
@@ -124,7 +127,7 @@ def _quotient(length: Expression, stride: Expression) -> Expression:
 
 def _mended(mutant: Mutant, axis: int, places: Sequence[Place], wrong: str) -> list[Statement]:
     """Returns statements that define the result from the tensor `wrong`, with some intervals computed again."""
-    source, at = mutant.source, mutant.source.rank - mutant.source.spatial + axis
+    at = mutant.source.rank - mutant.source.spatial + axis
     extent = symbol(f"dims({RESULT})[{at}]")
     found: list[Statement] = []
     pieces: list[str] = []

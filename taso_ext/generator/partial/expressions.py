@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 
 Env = Mapping[str, int]
 """The values of symbols in one case; `d[0]` and `dims(t)[2]` are symbols like any other."""
@@ -119,7 +119,7 @@ def _remainder(a: int, b: int) -> int:
     return a % b
 
 
-@lru_cache(maxsize=None)
+@cache
 def _compiled(python: str) -> Callable[[Env], int]:
     function: Callable[[Env], int] = eval(f"lambda env: {python}", {"_exact": _exact, "_remainder": _remainder})
     return function
@@ -136,6 +136,13 @@ def symbol(name: str) -> Expression:
 
 
 ZERO, ONE = number(0), number(1)
+
+
+def parts_of(expression: Expression) -> Iterator[Expression]:
+    """Yields an expression and all parts of it, at any depth."""
+    yield expression
+    for part in expression.parts:
+        yield from parts_of(part)
 
 
 def product(factors: Sequence[Expression]) -> Expression:

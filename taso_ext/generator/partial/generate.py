@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,23 @@ from taso_ext.generator.partial.boxes import read_difference
 from taso_ext.generator.partial.corrections import LEAST_CASES, in_case
 from taso_ext.generator.partial.mutants import Mutant, mutants
 from taso_ext.generator.partial.sources import SOURCES, Source
-from taso_ext.generator.partial.wording import PLACEHOLDER, Candidate, Outcomes, candidates, name_of, rule_text
-from taso_ext.generator.partial.worth import KEPT, Worth, simplest, worth
+from taso_ext.generator.partial.wording import (
+    PLACEHOLDER,
+    Candidate,
+    Outcomes,
+    candidates,
+    name_of,
+    rule_text,
+    stricter,
+)
+from taso_ext.generator.partial.worth import KEPT, MOST_OF_A_KIND, kind, size, worth
 from taso_ext.generator.selection import examples
 from taso_ext.verify.prove import prove_rule
 
 STAGES = {
     "enumerated": "mutants of the grammar",
     "type-correct": f"that have the source's result in {LEAST_CASES} cases or more",
-    "partly equal": f"of these, that equal the source in a quarter of the places or more in {LEAST_CASES} cases or more",
+    "partly equal": f"of these, that equal the source in a quarter of the places or more, in {LEAST_CASES} cases",
     "right without a correction": "under conditions on extents and attributes",
     "corrected": "that differ in intervals of rows or columns only, which the source mends",
     "kept": "profitable, or the simplest of their kind",
@@ -35,6 +44,9 @@ _PATIENCE = 6
 """The cases after which a mutant that differed nearly everywhere in all of them is given up."""
 _MOST_CASES = 16
 """The cases after which enough is known of a mutant."""
+_MOST_USELESS = 8
+"""The candidates of a kind after which no other one is tried."""
+REFUTED = "refuted on random graphs, or hardly ever applies"
 _INSTANCES = 24  # random graphs that refute a rule before the verifier takes its time
 
 
@@ -58,7 +70,7 @@ class Partial:
     Attributes:
       rules: the rules as text.
       stages: the number of mutants or rules that reached each stage of STAGES.
-      worths: why rules were kept, with their numbers, before the simplest were taken.
+      worths: how often each reason was given to keep a candidate, or not to.
       refused: the reasons of the verifier, by the names of the rules that it did not prove.
     """
 
@@ -96,10 +108,10 @@ def _of_source(
     with display.stage(f"mutants of {source.name}", len(enumerated)) as bar:
         for number, group in enumerate(groups):
 
-            def judge(group: list[Mutant] = group, done: int = done) -> Any:
-                return _judged(group, lambda at: bar.update(done + at, candidates=len(found)))
+            def report(at: int, before: int = done, candidates: int = len(found)) -> None:
+                bar.update(before + at, candidates=candidates)
 
-            judged = checkpoint.judged(f"{source.name}/{number}", judge)
+            judged = checkpoint.judged(f"{source.name}/{number}", partial(_judged, group, report))
             for mutant, (stage, outcomes) in zip(group, judged, strict=True):
                 for reached in ("type-correct", "partly equal")[:stage]:
                     result.stages[reached] += 1
@@ -146,22 +158,45 @@ def _candidates(mutant: Mutant, written: Sequence[Any], result: Partial) -> list
 def _kept(
     found: Sequence[Candidate], settings: Settings, checkpoint: Checkpoint, display: Display, result: Partial
 ) -> list[Candidate]:
-    """Returns the candidates worth shipping: the simplest of each kind that random graphs do not refute."""
-    useful: list[tuple[Candidate, Worth]] = []
-    with display.stage("worth of the candidates", len(found)) as bar:
-        for number, candidate in enumerate(found):
-            text = rule_text(candidate, PLACEHOLDER, biased=_has_bias(candidate))
-            value = checkpoint.judged(f"worth {text}", lambda text=text, each=candidate: _worth(each, text, settings))
-            result.worths[value] += 1
-            if value in KEPT:
-                useful.append((candidate, Worth(value)))
-            bar.update(number + 1, kept=len(useful))
-    return simplest(candidate for candidate, _ in useful)
+    """Returns the simplest candidates of each kind that are of use and that random graphs do not refute."""
+    kinds: dict[tuple[object, ...], list[Candidate]] = {}
+    for candidate in found:
+        kinds.setdefault(kind(candidate), []).append(candidate)
+    kept: list[Candidate] = []
+    with display.stage("worth of the candidates", len(kinds)) as bar:
+        for number, of_kind in enumerate(kinds.values()):
+            kept += _simplest(sorted(of_kind, key=size), settings, checkpoint, result)
+            bar.update(number + 1, kept=len(kept))
+    return kept
+
+
+def _simplest(
+    candidates_of_kind: Sequence[Candidate], settings: Settings, checkpoint: Checkpoint, result: Partial
+) -> list[Candidate]:
+    """Returns the first candidates that are of use; a further one only if it covers cases that those before do not."""
+    kept, useless, covered = list[Candidate](), 0, frozenset[int]()
+    for candidate in candidates_of_kind:
+        if len(kept) == MOST_OF_A_KIND or useless == _MOST_USELESS:
+            break
+        if candidate.covered <= covered:
+            continue
+        for variant in stricter(candidate):
+            text = rule_text(variant, PLACEHOLDER, biased=_has_bias(variant))
+            value = checkpoint.judged(f"worth {text}", lambda text=text, each=variant: _worth(each, text, settings))
+            if value != REFUTED:
+                break
+        result.worths[value] += 1
+        if value in KEPT:
+            kept.append(variant)
+            covered |= variant.covered
+        else:
+            useless += 1
+    return kept
 
 
 def _worth(candidate: Candidate, text: str, settings: Settings) -> str:
     if examples(text, instances=_INSTANCES) is None:
-        return "refuted on random graphs, or hardly ever applies"
+        return REFUTED
     return str(worth(candidate, text, settings.shipped))
 
 

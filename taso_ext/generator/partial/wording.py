@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from taso_ext.generator.partial.boxes import Difference
-from taso_ext.generator.partial.corrections import LEAST_CASES, corrected, in_case
-from taso_ext.generator.partial.expressions import ZERO, Env
+from taso_ext.generator.partial.corrections import LEAST_CASES, corrected, in_case, is_right
+from taso_ext.generator.partial.expressions import ZERO, Env, parts_of
 from taso_ext.generator.partial.mutants import Mutant
 from taso_ext.generator.partial.programs import Statement
 from taso_ext.generator.partial.sources import RESULT, Case
@@ -63,23 +63,31 @@ def candidates(mutant: Mutant, outcomes: Outcomes) -> Iterator[Candidate]:
     partial = [(case, each) for _, case, each in outcomes if each is not None and not each.nowhere]
     signatures = Counter(_signature(each) for _, each in partial)
     for signature, count in signatures.most_common(1):
-        found = _conditions_of(
-            mutant,
-            outcomes,
-            lambda each, wanted=signature: each is not None and (each.nowhere or _signature(each) == wanted),
-        )
+        found = _conditions_of(mutant, outcomes, lambda each: each is not None)
         if count < LEAST_CASES or found is None:
             continue
         texts, chosen = found
-        differing = [(case, each) for _, case, each in chosen if each is not None and not each.nowhere]
+        differing = [(case, each) for _, case, each in chosen if each is not None and _signature(each) == signature]
         statements = corrected(mutant, differing) if len(differing) >= LEAST_CASES else None
-        if statements is not None:
+        # Where the intervals are fewer, one of them is empty, and the correction must be ill-typed, or right all the same.
+        if statements is not None and all(is_right(case, statements) is not False for _, case, _ in chosen):
             covered = frozenset(at for at, case, _ in chosen if in_case(statements, case) is not None)
             yield Candidate(mutant, statements, texts, covered, True)
 
 
 def _signature(found: Difference) -> tuple[int, ...]:
     return tuple(map(len, found.intervals))
+
+
+def stricter(candidate: Candidate) -> Iterator[Candidate]:
+    """Yields the candidate, then the candidate with one more condition, for when random graphs refute it."""
+    yield candidate
+    for condition in _vocabulary(candidate.mutant):
+        if condition.text not in candidate.conditions:
+            cases = candidate.mutant.source.cases
+            covered = frozenset(at for at in candidate.covered if condition.holds(cases[at].env))
+            if len(covered) >= LEAST_CASES:
+                yield replace(candidate, conditions=(*candidate.conditions, condition.text), covered=covered)
 
 
 def _conditions_of(
@@ -188,6 +196,7 @@ def _exact(statements: Sequence[Statement]) -> list[str]:
     found = []
     for quotient in (each for of in statements for expression in of.expressions() for each in expression.quotients()):
         dividend, divisor = quotient.parts
-        if "dims(" not in quotient.text and dividend.head != "-":
+        rounded = any(part.head == "%" for part in parts_of(dividend))  # to a multiple of the divisor
+        if "dims(" not in quotient.text and not rounded:
             found.append(f"{(dividend % divisor).text} == 0")
     return list(dict.fromkeys(found))

@@ -2,16 +2,16 @@
 
 A rule is worth having if it makes a convolution of a known network cheaper than the shipped rules alone do, with these
 applied behind it. A rule that takes a dilation or a stride away, or makes larger planes of several images, is worth
-having even so, because what libraries have for such convolutions is often faster. Of several rules that do the same, the
-simplest is taken, and one more if it also applies where the simplest does not.
+having even so, because what libraries have for such convolutions is often faster. Of several rules that do the same,
+the simplest is taken, and one more if it also applies where the simplest does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 
 import onnx
 
@@ -123,7 +123,7 @@ def _is_cheaper(text: str, shipped: str) -> bool:
     return False
 
 
-@lru_cache(maxsize=None)
+@cache
 def _shipped_ms(workload: Workload, batch: int, shipped: str) -> float:
     """Returns what the shipped rules make of a convolution, in ms."""
     state = State(workload.graph(batch), RuleSet.parse(shipped), CostModel.roofline(COST_MODEL), MOST_MATCHES)
@@ -137,21 +137,8 @@ def kind(candidate: Candidate) -> tuple[object, ...]:
     return mutant.source.name, moves, mutant.kernel
 
 
-def simplest(found: Iterable[Candidate]) -> list[Candidate]:
-    """Returns the simplest candidates of each kind: those with the fewest operators, conditions and letters.
-
-    A second one of a kind is returned only if it is right in cases in which the first one is not.
-    """
-    kept: dict[tuple[object, ...], list[Candidate]] = {}
-    for candidate in sorted(found, key=_size):
-        others = kept.setdefault(kind(candidate), [])
-        covered = frozenset().union(*(each.covered for each in others))
-        if not others or (len(others) < MOST_OF_A_KIND and not candidate.covered <= covered):
-            others.append(candidate)
-    return [each for of_kind in kept.values() for each in of_kind]
-
-
-def _size(candidate: Candidate) -> tuple[object, ...]:
+def size(candidate: Candidate) -> tuple[object, ...]:
+    """Returns the sort key of simple rules: those with the fewest windows, operators, conditions and letters."""
     texts: Sequence[str] = [each.text for each in candidate.statements]
     windows = sum(each.op == candidate.mutant.source.statement.op for each in candidate.statements)
     return windows, len(texts), len(candidate.conditions), -len(candidate.covered), sum(map(len, texts)), texts
