@@ -10,6 +10,7 @@ values in a large field, except with a probability below 2^-120 (Schwartz and Zi
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -160,10 +161,10 @@ def _summary(
 ) -> Difference | None:
     if bad.all():
         return None
-    volume = sum(float(np.prod([end - begin for begin, end in boxes[at]])) for at in np.flatnonzero(bad))
+    volume = sum(math.prod(end - begin for begin, end in box) for box, wrong in zip(boxes, bad, strict=True) if wrong)
     shape = bad.reshape([len(of_axis) for of_axis in runs])
     intervals = _axes_of(shape, runs)
-    return Difference(intervals, volume / float(np.prod(dims)), tested)
+    return Difference(intervals, volume / math.prod(dims), tested)
 
 
 def _axes_of(shape: npt.NDArray[np.bool_], runs: Sequence[Sequence[Interval]]) -> tuple[tuple[Interval, ...], ...]:
@@ -176,8 +177,8 @@ def _axes_of(shape: npt.NDArray[np.bool_], runs: Sequence[Sequence[Interval]]) -
         choices = []
         for axis in range(left.ndim):
             others = tuple(each for each in range(left.ndim) if each != axis)
-            full = left.all(axis=others) if others else left
-            some = left.any(axis=others) if others else left
+            full = np.asarray(left.all(axis=others)) if others else left
+            some = np.asarray(left.any(axis=others)) if others else left
             chosen = full if full.any() else some
             size = sum(end - begin for (begin, end), taken in zip(runs[axis], chosen, strict=True) if taken)
             extent = runs[axis][-1][1]

@@ -104,7 +104,7 @@ def _of_source(
     enumerated = list(mutants(source))
     result.stages["enumerated"] += len(enumerated)
     groups = [list(group) for _, group in groupby(enumerated, key=lambda mutant: mutant.relayout)]
-    found, done = [], 0
+    found, done = list[Candidate](), 0
     with display.stage(f"mutants of {source.name}", len(enumerated)) as bar:
         for number, group in enumerate(groups):
 
@@ -182,7 +182,7 @@ def _simplest(
             continue
         for variant in stricter(candidate):
             text = rule_text(variant, PLACEHOLDER, biased=_has_bias(variant))
-            value = checkpoint.judged(f"worth {text}", lambda text=text, each=variant: _worth(each, text, settings))
+            value = checkpoint.judged(f"worth {text}", partial(_worth, variant, text, settings))
             if value != REFUTED:
                 break
         result.worths[value] += 1
@@ -216,7 +216,7 @@ def _prove(kept: Sequence[Candidate], checkpoint: Checkpoint, display: Display, 
             jobs.append((f"{name}-biased", rule_text(candidate, f"{name}-biased", biased=True)))
     with display.stage("prove rules", len(jobs)) as bar:
         for number, (name, text) in enumerate(jobs):
-            proof, refusal = checkpoint.judged(f"prove {text}", lambda text=text: _proof(text))
+            proof, refusal = checkpoint.judged(f"prove {text}", partial(_proof, text))
             if proof:
                 result.rules.append(f"{text}  proof  {proof}\n")
                 result.stages["verified"] += 1

@@ -22,7 +22,8 @@ PADS = ("keep", "none", "divided", "behind", "rest")
 """The pads of the changed operator along moved axes: those of the source, none, divided by the factor, all of the
 window behind, or what is left of the window behind the pads in front."""
 KERNELS = ("keep", "twice", "moved")
-"""The kernel: that of the source, twice with twice the groups, or with its window moved into channels as in the input."""
+"""The kernel: that of the source, twice with twice the groups, or with its window moved into channels like the input's
+rows and columns."""
 HALF = number(2)
 
 

@@ -2,7 +2,8 @@
 
 A layout has one list of factors for each axis, the outermost first. To bring the images of a batch into the rows of one
 image, the factor n of axis 0 becomes the outermost factor of axis 2: [n, c, h, w] is [1, c, n * h, w] then. To gather
-the rows of equal remainder, as a convolution of dilation d reads them, the innermost factor d of axis 2 moves to axis 0.
+the rows of equal remainder, as a convolution of dilation d reads them, the innermost factor d of axis 2 moves to
+axis 0.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def _draw_window(generator: np.random.Generator, *, least_kernel: int, dilated: 
         stride = int(generator.choice([1, 1, 2, 3])) if style >= 3 else 1
         span = (kernel - 1) * rate
         low, high = [(span // 2, span - span // 2), (0, 0), (rate, rate), (int(pick(0, 4)), int(pick(0, 4)))][
-            min(style, 3)
+            min(int(style), 3)
         ]
         least = max(span - low - high, 0) + 1
         even = int(pick(0, 3)) > 0

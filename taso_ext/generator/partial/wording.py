@@ -55,24 +55,39 @@ Outcomes = Sequence[tuple[int, Case, Difference | None]]
 
 
 def candidates(mutant: Mutant, outcomes: Outcomes) -> Iterator[Candidate]:
-    """Yields the rule that a mutant is without a correction, and the one that it is with one, if they exist."""
+    """Yields the rule that a mutant is without a correction, and those that it is with one, if they exist."""
     equal = _conditions_of(mutant, outcomes, lambda each: each is not None and each.nowhere)
     if equal is not None:
         texts, chosen = equal
         yield Candidate(mutant, mutant.statements(), texts, frozenset(each[0] for each in chosen), False)
-    partial = [(case, each) for _, case, each in outcomes if each is not None and not each.nowhere]
-    signatures = Counter(_signature(each) for _, each in partial)
-    for signature, count in signatures.most_common(1):
-        found = _conditions_of(mutant, outcomes, lambda each: each is not None)
-        if count < LEAST_CASES or found is None:
-            continue
-        texts, chosen = found
-        differing = [(case, each) for _, case, each in chosen if each is not None and _signature(each) == signature]
+    yield from _corrected(mutant, outcomes)
+
+
+def _corrected(mutant: Mutant, outcomes: Outcomes) -> Iterator[Candidate]:
+    """Yields corrected candidates: under the fewest conditions, and with one more where this changes the correction."""
+    partial = [each for _, _, each in outcomes if each is not None and not each.nowhere]
+    found = _conditions_of(mutant, outcomes, lambda each: each is not None)
+    if len(partial) < LEAST_CASES or found is None:
+        return
+    seen = list[tuple[Statement, ...]]()
+    for more in (None, *_vocabulary(mutant)):
+        chosen = [each for each in found[1] if more is None or more.holds(each[1].env)]
+        differing = [(case, each) for _, case, each in chosen if each is not None and not each.nowhere]
+        signatures = Counter(_signature(each) for _, each in differing)
+        usual = next((signature for signature, _ in signatures.most_common(1)), ())
+        differing = [(case, each) for case, each in differing if _signature(each) == usual]
         statements = corrected(mutant, differing) if len(differing) >= LEAST_CASES else None
-        # Where the intervals are fewer, one of them is empty, and the correction must be ill-typed, or right all the same.
-        if statements is not None and all(is_right(case, statements) is not False for _, case, _ in chosen):
-            covered = frozenset(at for at, case, _ in chosen if in_case(statements, case) is not None)
-            yield Candidate(mutant, statements, texts, covered, True)
+        # With fewer intervals, one of them is empty: the correction must be ill-typed, or right all the same.
+        if (
+            statements is None
+            or statements in seen
+            or any(is_right(case, statements) is False for _, case, _ in chosen)
+        ):
+            continue
+        seen.append(statements)
+        covered = frozenset(at for at, case, _ in chosen if in_case(statements, case) is not None)
+        conditions = found[0] if more is None or more.text in found[0] else (*found[0], more.text)
+        yield Candidate(mutant, statements, conditions, covered, True)
 
 
 def _signature(found: Difference) -> tuple[int, ...]:

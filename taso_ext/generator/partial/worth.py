@@ -49,7 +49,7 @@ class Workload:
         x = builder.input("x", float32, [batch, self.channels, self.size, self.size])
         shape = [self.filters, self.channels // self.group, self.kernel, self.kernel]
         weights = [builder.weight("k", "k", float32, shape), builder.weight("v", "v", float32, [self.filters])]
-        attributes = {
+        attributes: dict[str, int | list[int]] = {
             "dilations": [self.dilation] * 2,
             "group": self.group,
             "kernel_shape": [self.kernel] * 2,

@@ -16,7 +16,7 @@ from taso_ext.generator.partial.corrections import corrected, in_case
 from taso_ext.generator.partial.expressions import InexactError, number, symbol
 from taso_ext.generator.partial.mutants import HALF, Mutant, mutants
 from taso_ext.generator.partial.positions import RandomLeaves, terms_at
-from taso_ext.generator.partial.programs import Concrete
+from taso_ext.generator.partial.programs import Concrete, Statement
 from taso_ext.generator.partial.relayouts import INNER, OUTER, Move, Relayout
 from taso_ext.generator.partial.sources import AVERAGE_POOL, CONV, MATMUL, RESULT, Case, Source
 from taso_ext.generator.partial.wording import candidates, rule_text
@@ -101,10 +101,10 @@ def test_expressions_have_values_and_few_parentheses() -> None:
 def test_positions_sum_what_whole_tensors_hold(source: Source) -> None:
     """Every position of sources and mutants; integers small enough that residues are the numbers themselves."""
     generator = np.random.default_rng(0)
-    drawn = [mutant for mutant in mutants(source)][:: 400 if source is CONV else 7]
+    drawn = list(mutants(source))[:: 900 if source is CONV else 7]
     compared = 0
     for mutant in drawn:
-        for case in source.cases[:4]:
+        for case in source.cases[:2]:
             program = in_case(mutant.statements(), case)
             if program is None:
                 continue
@@ -116,7 +116,7 @@ def test_positions_sum_what_whole_tensors_hold(source: Source) -> None:
             sums = np.where(terms.zero(), 0, products).sum(axis=1)
             assert (sums == whole(program, leaves).ravel()).all(), [each.text for each in mutant.statements()]
             compared += 1
-    assert compared > 5
+    assert compared > 2
 
 
 def test_boxes_tell_every_position_that_differs() -> None:
@@ -154,7 +154,7 @@ def test_the_seams_of_a_batch_are_corrected() -> None:
     """The correction is right in the cases, the rule on random graphs; without the correction it is refuted."""
     found = [each for each in candidates(BATCH_IN_ROWS, outcomes(BATCH_IN_ROWS)) if each.is_corrected]
     assert found
-    (candidate,) = found
+    candidate = next(each for each in found if "dims(y)[2] - p[2]" in rule_text(each, "r"))
     assert sum(each.op == "Conv" for each in candidate.statements) >= 2
     conditions = ("s == [1, 1]", "p[0] + p[2] == (a[0] - 1) * d[0]", "p[0] > 0 and p[2] > 0")
     right = replace(candidate, conditions=conditions)
@@ -180,13 +180,25 @@ def test_phases_of_a_dilated_convolution_are_found_to_be_a_plain_one() -> None:
 
 
 def test_pools_that_count_their_padding_are_told_from_those_that_do_not() -> None:
-    half = Mutant(AVERAGE_POOL, Relayout((Move(0, OUTER, 1, INNER, HALF, "half"),)))
-    assert all(each is not None and each.nowhere for _, _, each in outcomes(half))
-    padded = Mutant(
-        AVERAGE_POOL, Relayout((Move(0, OUTER, 2, OUTER, symbol("n"), "all"),)), padding="both", pads="none"
-    )
-    kinds = {case.env["i"]: each for _, case, each in outcomes(padded) if case.env["p[0]"] or case.env["p[1]"]}
-    assert kinds[1] is not None and (kinds[0] is None or not kinds[0].nowhere)
+    """Zeros added by a Pad count in a mean, and padding of the pool counts only if the pool says so."""
+    pads = AVERAGE_POOL.statement.attributes["pads"]
+    zero = (number(0),) * 2
+    padded = [
+        Statement("x0", "Pad", ("x",), {"pads": (*zero, *pads[:2], *zero, *pads[2:]), "value": zero[:1]}),
+        replace(
+            AVERAGE_POOL.statement,
+            operands=("x0",),
+            attributes={**AVERAGE_POOL.statement.attributes, "pads": zero * 2},
+        ),
+    ]
+    counted = {0: 0, 1: 0}
+    for case in AVERAGE_POOL.cases:
+        program = in_case(padded, case)
+        if program is not None and any(case.env[f"p[{at}]"] for at in range(4)):
+            found = case.reference.difference(program)
+            assert (found is not None and found.nowhere) == bool(case.env["i"])
+            counted[case.env["i"]] += 1
+    assert min(counted.values()) > 0
 
 
 class _Stop(Exception):
@@ -209,7 +221,7 @@ def test_an_interrupted_generation_goes_on_to_the_same_result(tmp_path: Path, mo
     with pytest.raises(_Stop):
         generate.generate_partial(settings, tmp_path, display)
     resumed = generate.generate_partial(settings, tmp_path, display)
-    groups = len({id(mutant.relayout) for mutant in mutants(MATMUL)})
+    groups = len({mutant.relayout for mutant in mutants(MATMUL)})
     assert calls[0] == groups + 1
     fresh = generate.generate_partial(settings, tmp_path / "other", display)
     assert (resumed.rules, resumed.stages, resumed.worths) == (fresh.rules, fresh.stages, fresh.worths)
