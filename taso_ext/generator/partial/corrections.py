@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from taso_ext.generator.partial.boxes import Difference, Interval, Reference
+from taso_ext.generator.partial.boxes import Difference, Interval
 from taso_ext.generator.partial.expressions import ONE, ZERO, Env, Expression, number, symbol
 from taso_ext.generator.partial.mutants import HALF, Mutant
 from taso_ext.generator.partial.programs import Concrete, IllTypedError, Statement, concrete
@@ -52,7 +52,7 @@ def is_right(case: Case, statements: Sequence[Statement]) -> bool | None:
     program = in_case(statements, case)
     if program is None:
         return None
-    left = Reference(case.program, RESULT, seed=1).difference(program)
+    left = case.reference.difference(program)
     return left is not None and left.nowhere
 
 
