@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -23,6 +23,7 @@ from taso_ext.generator.partial.wording import (
     Candidate,
     Outcomes,
     candidates,
+    exact_conditions,
     name_of,
     rule_text,
     stricter,
@@ -180,7 +181,8 @@ def _simplest(
             break
         if candidate.covered <= covered:
             continue
-        for variant in stricter(candidate):
+        apart = tuple(text for each in kept for text in _not_where(each))
+        for variant in stricter(replace(candidate, conditions=(*candidate.conditions, *apart))):
             text = rule_text(variant, PLACEHOLDER, biased=_has_bias(variant))
             value = checkpoint.judged(f"worth {text}", partial(_worth, variant, text, settings))
             if value != REFUTED:
@@ -192,6 +194,12 @@ def _simplest(
         else:
             useless += 1
     return kept
+
+
+def _not_where(candidate: Candidate) -> list[str]:
+    """Returns the condition that another rule does not apply, so that no two rules of a kind offer the same rewrite."""
+    conditions = [*candidate.conditions, *exact_conditions(candidate.statements)]
+    return [f"not ({' and '.join(conditions)})"] if conditions else []
 
 
 def _worth(candidate: Candidate, text: str, settings: Settings) -> str:

@@ -21,6 +21,8 @@ AXES = {
     "matmul": ("batch", "rows", "depth"),
 }
 PLACEHOLDER = "partial"
+LARGEST_PLANE = 256
+"""The most elements of a plane that other images of a batch are added to: larger ones keep a device busy alone."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ def rule_text(candidate: Candidate, name: str, *, biased: bool = False) -> str:
     lines = {
         "var": ["; ".join(f"{variable}: {shape}" for variable, shape in declared.items())],
         "source": [f"{RESULT} = {source.statement.op}({operands}{'; ' * bool(source.written)}{source.written})"],
-        "where": [*_moving(mutant), *candidate.conditions, *_exact(candidate.statements)],
+        "where": [*_moving(mutant), *candidate.conditions, *exact_conditions(candidate.statements)],
         "target": [each.text for each in statements],
     }
     text = [f"rule {name}"]
@@ -201,12 +203,28 @@ def _biased(statement: Statement) -> Statement:
 
 
 def _moving(mutant: Mutant) -> list[str]:
-    """Returns the condition that some factor which moves is not 1: otherwise nothing changes."""
-    factors = [move.factor.text for move in mutant.relayout.moves if move.factor.number is None]
-    return [f"{' * '.join(factors)} > 1"] if factors else []
+    """Returns the conditions without which a mutant is pointless.
+
+    Some factor that moves is not 1. If one axis loses its dilation, the other has none, because there are mutants in
+    which both lose theirs. A plane that gains the images of a batch is small.
+    """
+    moves = mutant.relayout.moves
+    factors = [move.factor.text for move in moves if move.factor.number is None]
+    found = [f"{' * '.join(factors)} > 1"] if factors else []
+    if len(mutant.touched) == 1 and moves[0].name == "dilation":
+        found.append(f"d[{1 - moves[0].axis + mutant.source.rank - mutant.source.spatial}] == 1")
+    if makes_larger_planes(mutant):
+        found.append(f"h * w <= {LARGEST_PLANE}")
+    return found
 
 
-def _exact(statements: Sequence[Statement]) -> list[str]:
+def makes_larger_planes(mutant: Mutant) -> bool:
+    """Returns whether a mutant brings all images of a batch into one plane."""
+    lead = mutant.source.rank - mutant.source.spatial
+    return all(move.axis == 0 and move.to >= lead and move.name == "all" for move in mutant.relayout.moves)
+
+
+def exact_conditions(statements: Sequence[Statement]) -> list[str]:
     """Returns conditions that quotients of the source's own symbols are integers."""
     found = []
     for quotient in (each for of in statements for expression in of.expressions() for each in expression.quotients()):

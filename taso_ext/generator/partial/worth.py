@@ -16,7 +16,7 @@ from functools import cache, cached_property
 import onnx
 
 from taso_ext._core import CostModel, Graph, GraphBuilder, RuleSet, State, search_taso
-from taso_ext.generator.partial.wording import Candidate
+from taso_ext.generator.partial.wording import Candidate, makes_larger_planes
 from taso_ext.verify.check import COST_MODEL
 
 ALPHA, BUDGET, MOST_MATCHES = 1.2, 40, 200
@@ -98,14 +98,11 @@ def worth(candidate: Candidate, text: str, shipped: str) -> Worth:
     """
     if candidate.mutant.source.name == "conv" and _is_cheaper(text, shipped):
         return Worth.CHEAPER
-    moves, lead = candidate.mutant.relayout.moves, candidate.mutant.source.rank - candidate.mutant.source.spatial
     if candidate.mutant.source.name != "conv":
         return Worth.NOTHING
-    if any(move.name in ("dilation", "stride") for move in moves):
+    if any(move.name in ("dilation", "stride") for move in candidate.mutant.relayout.moves):
         return Worth.PLAINER
-    if all(move.axis == 0 and move.to >= lead and move.name == "all" for move in moves):
-        return Worth.LARGER
-    return Worth.NOTHING
+    return Worth.LARGER if makes_larger_planes(candidate.mutant) else Worth.NOTHING
 
 
 def _is_cheaper(text: str, shipped: str) -> bool:
