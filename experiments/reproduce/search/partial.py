@@ -21,6 +21,7 @@ from environment.costs.prices.settings import setting_of
 from environment.inputs import TIMED_ON
 from environment.measurement.timing import Variant, measure
 from environment.runtimes import OnnxRuntime
+from experiments.errors import UserError
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once
 from experiments.reproduce.options import add_device, add_graphs, add_threads, chosen_graphs, chosen_threads, run_units
@@ -32,8 +33,8 @@ from taso_ext.rule_sets import load_rule_set
 
 DEVICE = "rtx2070"
 RULES = {"without": "default", "with": "default+partial"}
-BUDGETS = {"smoke": 40, "full": 2000}
-"""The most graphs that a search expands: with more, its result on these graphs hardly changes."""
+BUDGETS = {"smoke": 40, "full": 20_000}
+"""The most graphs that a search expands."""
 BATCHES = {"smoke": (1, 2), "full": (1, 16)}
 GRAPHS = ("resnet18", "resnet50", "resnext50", "inception-v3", "nasrnn", "bert-base", "csrnet")
 QUICK = ("resnet18", "csrnet")
@@ -71,6 +72,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Searches each graph at each batch, and times what was found if asked; finished units are not done again."""
     names, budget = chosen_graphs(options, GRAPHS, QUICK), BUDGETS[options.scale]
+    for name in names:
+        if not zoo.contains(_batched(name, 1)):
+            raise UserError(f"{name} has no batch that could be chosen: name others, such as {', '.join(GRAPHS)}.")
     cells = [(name, batch) for name in names for batch in BATCHES[options.scale]]
     rows = run_units([Unit(f"{n} x {b}", partial(_unit, n, b, budget)) for n, b in cells], options, progress)
     if options.clock:
@@ -108,7 +112,11 @@ def _unit(name: str, batch: int, budget: int, progress: ProgressDisplay) -> Reco
 
 
 def _model(name: str, batch: int) -> OnnxModel:
-    return OnnxModel.load(zoo.build(name, batch=batch))
+    return OnnxModel.load(zoo.build(_batched(name, batch)))
+
+
+def _batched(name: str, batch: int) -> str:
+    return f"{name}{',' if ':' in name else ':'}batch={batch}"
 
 
 def _searched(name: str, batch: int, budget: int) -> Record:
