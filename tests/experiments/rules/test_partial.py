@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 import environment
+from environment import zoo
+from environment.verification import verify
 from experiments.cli import main
 from experiments.rules import partial
-from taso_ext import RuleSet
+from taso_ext import CostModel, OnnxModel, RuleSet, State
 from taso_ext.generator.partial.generate import STAGES, Settings
 from taso_ext.rule_sets import load_rule_set
 
@@ -75,3 +77,28 @@ def test_one_name_reaches_the_optional_family_everywhere(
     capsys.readouterr()
     assert main([*command, "--force", "--rules", "default+partail"]) == 2
     assert "no optional family of rules is called 'partail'; there is partial" in capsys.readouterr().err
+
+
+def start(name: str) -> tuple[OnnxModel, State]:
+    """Returns a zoo graph with the rewrites by the optional family alone."""
+    model = OnnxModel.load(zoo.build(name))
+    return model, State(model.graph, RuleSet.load(str(SHIPPED)), CostModel.roofline("rtx2070"))
+
+
+@pytest.mark.parametrize(
+    "name", ["resnet18-tiny", "resnext50-tiny", "inception-v3-tiny", "nasrnn-tiny", "bert-base-tiny"]
+)
+def test_nothing_applies_without_a_batch_or_a_dilation(name: str) -> None:
+    assert not start(name)[1].rule_mask().any()
+
+
+def test_every_rewrite_of_a_dilated_network_keeps_its_function() -> None:
+    """One after the other, on a batch: each rewritten model is run against the first one."""
+    model, state = start("csrnet-tiny:batch=2")
+    rules = sorted({int(rule) for rule, _ in state.legal_actions()})
+    assert len(rules) >= 2
+    for rule in rules:
+        after = state.copy()
+        after.step(*next((int(a), int(b)) for a, b in state.legal_actions() if a == rule))
+        found = verify(model.source, model.export_checked(after.graph))
+        assert found.equal, (RuleSet.load(str(SHIPPED)).names[rule], found.reason)
