@@ -170,8 +170,11 @@ class RuleSet:
     def parse(text: str, file: str = "<text>") -> RuleSet:
         """Reads a text, whatever its proofs; `require_proof` judges them. Errors name it `file`."""
     @staticmethod
-    def default() -> RuleSet:
-        """All rule files of `taso_ext/rules`, in alphabetical order; each rule must have its proof."""
+    def default(optional: Sequence[str] = ...) -> RuleSet:
+        """The rule files of `taso_ext/rules`, in alphabetical order; each rule must have its proof.
+
+        Optional families (`partial`) are left out but for those that are named; ValueError for an unknown name.
+        """
     @property
     def names(self) -> list[str]: ...
     @property

@@ -25,6 +25,7 @@ from environment.costs.limits import UnpricedWarning
 from environment.counting import count
 from environment.substitution import features
 from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State, UnpricedError
+from taso_ext.rule_sets import load_rule_set
 
 Rewrite = tuple[int, int]
 """A single rewrite: (rule, location)."""
@@ -463,9 +464,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
 
 
 def _load_rules(rules: RuleSet | str | os.PathLike[str] | None) -> RuleSet:
-    if rules is None:
-        return RuleSet.default()
-    return rules if isinstance(rules, RuleSet) else RuleSet.load(os.fspath(rules))
+    return rules if isinstance(rules, RuleSet) else load_rule_set(None if rules is None else os.fspath(rules))
 
 
 def _load_model(graph: GraphSource, clean: str, dims: Mapping[str, int]) -> OnnxModel:

@@ -21,13 +21,16 @@
 |                          |             |            | exports its BERT with the pooler                        |
 | `bert-l2-h128`           | 4,385,920   | 128 tokens | Turc et al. 2019, called BERT-Tiny                      |
 | `t5-small`               | 35,330,816  | 128 tokens | Raffel et al. 2020, the encoder                         |
+| `vgg19`                  | 143,667,240 | 224 x 224  | Simonyan and Zisserman 2015, configuration E            |
+| `csrnet`                 | 16,263,489  | 224 x 224  | Li et al. 2018, configuration B: dilated convolutions   |
 
-The last three are no part of the papers' tables. `composed-0` and `composed-1` are random compositions of the blocks of
+The last five are no part of the papers' tables. `composed-0` and `composed-1` are random compositions of the blocks of
 SqueezeNet, Inception v3 and DALL·E mini, drawn from the seed in the name (`environment.zoo.composed`). No paper defines
 them, and tables leave them out by default. `generated-N` is another such composition for every seed N; `names` does not
 list them, because there are too many.
 
-A name can be followed by changed sizes: `bert-base:layers=6,sequence=64` (see the configurations of the families).
+A name can be followed by changed sizes: `bert-base:layers=6,sequence=64`, `resnet18:batch=16` (see the configurations
+of the families; BERTs, ResNets, Inception v3, `nasrnn`, `vgg19` and `csrnet` have a batch).
 
 Every network has a `-tiny` variant of the same structure for tests; all BERTs share one. `build` imports a family's
 module and builds a network only when it is called. A graph's weights depend on its name alone, so a name stands for the
@@ -66,8 +69,10 @@ _FAMILIES = {
     "composed-0": "composed",
     "composed-1": "composed",
     "t5-small": "t5",
+    "vgg19": "vgg",
+    "csrnet": "vgg",
 }
-_UNPUBLISHED = ("composed", "t5")
+_UNPUBLISHED = ("composed", "t5", "vgg")
 """Families that are no part of the papers' tables."""
 _OTHER_SIZES = {"minilm-l6": "bert", "bert-l2-h128": "bert"}
 """Networks of a family above whose tiny variant is that of another one."""

@@ -29,6 +29,7 @@ class BertConfig:
       feed_forward: width between the two linear layers of a block.
       sequence: tokens in the input, at most `positions`.
       epsilon: epsilon of every LayerNorm.
+      batch: sequences in the input.
     """
 
     vocabulary: int = 30522
@@ -40,6 +41,7 @@ class BertConfig:
     feed_forward: int = 3072
     sequence: int = 128
     epsilon: float = 1e-12
+    batch: int = 1
 
 
 BERT_BASE = BertConfig()
@@ -59,15 +61,15 @@ NETWORKS = {
 
 
 def build(name: str, config: BertConfig) -> onnx.ModelProto:
-    """Builds the network with batch 1.
+    """Builds the network.
 
-    Inputs `input_ids`, `attention_mask`, `token_type_ids`: int64 [1, sequence]. Outputs `last_hidden_state`: float32
-    [1, sequence, hidden] and `pooler_output`: float32 [1, hidden].
+    Inputs `input_ids`, `attention_mask`, `token_type_ids`: int64 [batch, sequence]. Outputs `last_hidden_state`:
+    float32 [batch, sequence, hidden] and `pooler_output`: float32 [batch, hidden].
     """
     sizes = (config.sequence, config.hidden, config.heads, config.epsilon)
     net = _Network(GraphWriter(name), SeededWeights(name), *sizes, config)
     writer = net.writer
-    tokens = [1, config.sequence]
+    tokens = [config.batch, config.sequence]
     input_ids = writer.input("input_ids", tokens, TensorProto.INT64)
     attention_mask = writer.input("attention_mask", tokens, TensorProto.INT64)
     token_type_ids = writer.input("token_type_ids", tokens, TensorProto.INT64)
@@ -76,8 +78,8 @@ def build(name: str, config: BertConfig) -> onnx.ModelProto:
     for layer in range(config.layers):
         hidden = net.block(hidden, bias, f"encoder.layer.{layer}")
     pooled = net.pooler(hidden)
-    writer.output("last_hidden_state", hidden, [1, config.sequence, config.hidden])
-    writer.output("pooler_output", pooled, [1, config.hidden])
+    writer.output("last_hidden_state", hidden, [config.batch, config.sequence, config.hidden])
+    writer.output("pooler_output", pooled, [config.batch, config.hidden])
     return writer.model()
 
 
@@ -86,6 +88,10 @@ class _Network(TransformerLayers):
     """The layers of a BERT."""
 
     config: BertConfig
+
+    @property
+    def batch(self) -> int:
+        return self.config.batch
 
     def embeddings(self, input_ids: str, token_type_ids: str) -> str:
         config, scope = self.config, "/embeddings"

@@ -15,7 +15,7 @@ Window = int | tuple[int, int]  # [height, width]; one number means a square
 
 
 class Features(NamedTuple):
-    """An activation [1, channels, height, width].
+    """An activation [batch, channels, height, width].
 
     Attributes:
       value: its name in the graph.
@@ -29,9 +29,9 @@ class Features(NamedTuple):
 class ConvLayers(Layers):
     """Convolutions, norms, pools and the classifier; `module` is the path of a layer's PyTorch module."""
 
-    def image(self, size: int) -> Features:
-        """Declares the graph input `input`: float32 [1, 3, size, size]."""
-        return Features(self.writer.input("input", [1, 3, size, size]), 3)
+    def image(self, size: int, batch: int = 1) -> Features:
+        """Declares the graph input `input`: float32 [batch, 3, size, size]."""
+        return Features(self.writer.input("input", [batch, 3, size, size]), 3)
 
     def conv(
         self,
@@ -43,6 +43,7 @@ class ConvLayers(Layers):
         stride: int = 1,
         pad: Window = 0,
         groups: int = 1,
+        dilation: int = 1,
         bias: bool = False,
         draw: Draw | None = None,
     ) -> Features:
@@ -60,7 +61,7 @@ class ConvLayers(Layers):
             x.value,
             *parameters,
             scope=self.scope(module),
-            dilations=[1, 1],
+            dilations=[dilation, dilation],
             group=groups,
             kernel_shape=window,
             pads=_pair(pad) * 2,
@@ -131,11 +132,11 @@ class ConvLayers(Layers):
         )
         return Features(value, x.channels)
 
-    def classify(self, x: Features, pool: str, module: str, classes: int) -> None:
-        """Writes a global average pool, a linear classifier, and the graph output `output`: float32 [1, classes]."""
+    def classify(self, x: Features, pool: str, module: str, classes: int, batch: int = 1) -> None:
+        """Writes a global average pool, a linear classifier and the output `output`: float32 [batch, classes]."""
         value = self.writer.node("GlobalAveragePool", x.value, scope=self.scope(pool))
         value = self.writer.node("Flatten", value, axis=1)
-        self.writer.output("output", self.gemm(value, module, x.channels, classes), [1, classes])
+        self.writer.output("output", self.gemm(value, module, x.channels, classes), [batch, classes])
 
 
 def _pair(window: Window) -> list[int]:

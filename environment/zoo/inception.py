@@ -61,6 +61,7 @@ class InceptionConfig:
       stem, body: the layers before the blocks, and the blocks, each with its module name, in order.
       divisor: number by which the full-size channels are divided.
       classes: number of outputs.
+      batch: images in the input.
     """
 
     image_size: int
@@ -68,6 +69,7 @@ class InceptionConfig:
     body: Sequence[tuple[str, Block]]
     divisor: int
     classes: int
+    batch: int = 1
 
 
 INCEPTION_V3 = InceptionConfig(
@@ -101,14 +103,14 @@ NETWORKS = {"inception-v3": INCEPTION_V3, "inception-v3-tiny": INCEPTION_V3_TINY
 
 
 def build(name: str, config: InceptionConfig) -> onnx.ModelProto:
-    """Builds the network: input `input` float32 [1, 3, size, size], output `output` float32 [1, classes]."""
+    """Builds the network: input `input` float32 [batch, 3, size, size], output `output` float32 [batch, classes]."""
     net = InceptionLayers(GraphWriter(name), SeededWeights(name), config.divisor)
-    x = net.image(config.image_size)
+    x = net.image(config.image_size, config.batch)
     for module, layer in config.stem:
         x = net.conv_norm_relu(x, module, layer) if isinstance(layer, Conv) else net.max_pool(x, module)
     for module, block in config.body:
         x = net.block(x, module, block)
-    net.classify(x, "avgpool", "fc", config.classes)
+    net.classify(x, "avgpool", "fc", config.classes, config.batch)
     return net.writer.model()
 
 

@@ -40,24 +40,26 @@ class NasRnnConfig:
     Attributes:
       hidden: width of the inputs and of both states.
       steps: number of times that the cell is applied.
+      batch: sequences in the input.
     """
 
     hidden: int = 512
     steps: int = 5
+    batch: int = 1
 
 
 NETWORKS = {"nasrnn": NasRnnConfig(), "nasrnn-tiny": NasRnnConfig(hidden=16, steps=2)}
 
 
 def build(name: str, config: NasRnnConfig) -> onnx.ModelProto:
-    """Builds the network with batch 1.
+    """Builds the network.
 
-    Inputs `input`: float32 [1, steps, hidden]; `hidden_state`, `cell_state`: float32 [1, hidden], the states before the
-    first step. Outputs `output` and `last_cell_state`: float32 [1, hidden], the states after the last step.
+    Inputs `input`: float32 [batch, steps, hidden]; `hidden_state`, `cell_state`: float32 [batch, hidden], the states
+    before the first step. Outputs `output` and `last_cell_state`: float32 [batch, hidden], the states after the last.
     """
     net = _Network(GraphWriter(name), SeededWeights(name), config)
-    writer, state = net.writer, [1, config.hidden]
-    sequence = writer.input("input", [1, config.steps, config.hidden])
+    writer, state = net.writer, [config.batch, config.hidden]
+    sequence = writer.input("input", [config.batch, config.steps, config.hidden])
     hidden, cell = writer.input("hidden_state", state), writer.input("cell_state", state)
     kernels = net.kernels()
     for step in range(config.steps):

@@ -33,6 +33,7 @@ class ResNetConfig:
       expansion: channels after a block per stem channel: 1 for two 3x3 convolutions, 4 for bottlenecks.
       groups: number of groups of the 3x3 convolution of a bottleneck.
       classes: number of outputs.
+      batch: images in the input.
     """
 
     image_size: int
@@ -42,6 +43,7 @@ class ResNetConfig:
     expansion: int
     groups: int
     classes: int
+    batch: int = 1
 
 
 def _imagenet(blocks: Sequence[int], *, inner: int = 64, expansion: int = 4, groups: int = 1) -> ResNetConfig:
@@ -63,10 +65,10 @@ NETWORKS = {
 
 
 def build(name: str, config: ResNetConfig) -> onnx.ModelProto:
-    """Builds the network: input `input` float32 [1, 3, size, size], output `output` float32 [1, classes]."""
+    """Builds the network: input `input` float32 [batch, 3, size, size], output `output` float32 [batch, classes]."""
     net = _Network(GraphWriter(name), SeededWeights(name))
     draw = net.weights.conv_kernel
-    x = net.conv(net.image(config.image_size), "conv1", config.stem, kernel=7, stride=2, pad=3, draw=draw)
+    x = net.conv(net.image(config.image_size, config.batch), "conv1", config.stem, kernel=7, stride=2, pad=3, draw=draw)
     x = net.relu(net.batch_norm(x, "bn1"), "relu")
     x = net.max_pool(x, "maxpool", pad=1)
     for stage, blocks in enumerate(config.blocks):
@@ -78,7 +80,7 @@ def build(name: str, config: ResNetConfig) -> onnx.ModelProto:
                 x = net.basic_block(x, module, outer, stride)
             else:
                 x = net.bottleneck(x, module, inner, outer, stride, config.groups)
-    net.classify(x, "avgpool", "fc", config.classes)
+    net.classify(x, "avgpool", "fc", config.classes, config.batch)
     return net.writer.model()
 
 

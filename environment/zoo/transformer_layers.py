@@ -82,6 +82,11 @@ class TransformerLayers(Layers):
             epsilon=self.epsilon,
         )
 
+    @property
+    def batch(self) -> int:
+        """The number of sequences in the input; networks whose batch can be chosen override it."""
+        return 1
+
     def attention_bias(self, attention_mask: str) -> str:
         """Writes 0 for tokens that may be attended to, the lowest float32 for others: [1, 1, 1, tokens].
 
@@ -107,7 +112,7 @@ class TransformerLayers(Layers):
     def split_heads(self, x: str, module: str, rows: int | None = None) -> str:
         """Writes [1, rows, hidden] -> [1, rows, heads, hidden / heads]; `rows` is the number of tokens by default."""
         scope = self.scope(module)
-        split = [1, rows or self.tokens, self.heads, self.hidden // self.heads]
+        split = [self.batch, rows or self.tokens, self.heads, self.hidden // self.heads]
         return self.writer.node("Reshape", x, self.writer.constant(split, np.int64, scope), scope=scope, allowzero=0)
 
     def scaled(self, x: str, module: str) -> str:
@@ -122,7 +127,7 @@ class TransformerLayers(Layers):
         weights = writer.node("Softmax", scores, scope=scope, axis=-1)
         context = writer.node("MatMul", weights, value, scope=scope)
         context = writer.node("Transpose", context, scope=scope, perm=QUERY_LAYOUT)
-        merged = writer.constant([1, self.tokens, self.hidden], np.int64, scope)
+        merged = writer.constant([self.batch, self.tokens, self.hidden], np.int64, scope)
         return writer.node("Reshape", context, merged, scope=scope, allowzero=0)
 
     def dense_residual(self, x: str, skip: str, module: str, fan_in: int) -> str:

@@ -100,7 +100,12 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
             "taso, beam and restarts: number of threads; the result does not depend on it (1)",
             int,
         ),
-        Flag("--rules", "rules", "a rule file instead of the built-in rules", metavar="FILE"),
+        Flag(
+            "--rules",
+            "rules",
+            "a rule file instead of the built-in rules; default+partial: these and the partially equal ones",
+            metavar="FILE",
+        ),
         Flag(
             "--opset",
             "opset",

@@ -325,7 +325,8 @@ class RunConfig:
         prices are of the device on which the result is measured, the clock has the last word on which graph is
         exported.
       device: the device on which the result is measured end to end; `auto` is the fastest kind that works here.
-      rules: path of a rule file; none: the built-in rules.
+      rules: path of a rule file, or `default+partial`, the built-in rules with the optional family; none: the built-in
+        rules.
       opset: whether rewrites may raise the model's opset.
       portable: whether rewrites into operators that only ONNX Runtime has are left out.
       max_growth: the largest size of the result's file, as a multiple of that of the model; files of up to

@@ -36,6 +36,7 @@ from experiments.runs.result import MEASURED_FORMAT, GraphFigures
 from taso_ext import Graph, OnnxModel, RuleSet
 from taso_ext.errors import ModelError, did_you_mean
 from taso_ext.files import UNREADABLE_ARRAYS
+from taso_ext.rule_sets import load_rule_set
 
 
 @dataclass(frozen=True)
@@ -257,15 +258,13 @@ def _load_environment(model: str, config: RunConfig) -> GraphSubstitutionEnv:
 
 
 def load_rules(path: str | None) -> RuleSet:
-    """Returns the rules of a file, or the shipped ones.
+    """Returns the rules of a file, the default ones (None), or those of `default+FAMILY`, see `load_rule_set`.
 
     Raises:
-      UserError: the file cannot be read, or a rule lacks its proof.
+      UserError: the file cannot be read, a rule lacks its proof, or no optional family has this name.
     """
-    if path is None:
-        return RuleSet.default()
     try:
-        return RuleSet.load(path)
+        return load_rule_set(path)
     except (OSError, ValueError) as error:
         raise UserError(f"Cannot read the rules {path}: {error}") from error
 

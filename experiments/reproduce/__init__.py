@@ -60,6 +60,9 @@ TABLES = {
     "saturation": Entry(
         "search.saturation", "equality saturation: what it finds and takes, beside TASO's search (Tensat's comparison)"
     ),
+    "partial": Entry(
+        "search.partial", "what partially equal rules add at batch 1 and 16, beside the published times of PET and TASO"
+    ),
     "end-to-end": Entry(
         "search.end_to_end", "what rewriting gains on this machine when candidates are ranked by the clock"
     ),

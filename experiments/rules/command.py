@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 DEFAULT_SHAPES = 128
-GENERATED = "generated.rules"
+GENERATED, PARTIAL = "generated.rules", "partial.rules"
+FAMILIES = ("equal", "partial")
 _FILES = "rule files; the shipped ones, unless given"
 
 
@@ -34,7 +35,14 @@ def _add_generate(subcommands: Any) -> None:
         "runs/rules-generate: the same command goes on after an interruption.",
     )
     parser.add_argument(
-        "-o", "--output", metavar="FILE", type=Path, default=Path(GENERATED), help=f"default: {GENERATED}"
+        "-o", "--output", metavar="FILE", type=Path, help=f"default: {GENERATED}, or {PARTIAL} for the family partial"
+    )
+    parser.add_argument(
+        "--family",
+        metavar="NAME",
+        default=FAMILIES[0],
+        help="equal: laws between small expressions; partial: operators that are first equal in most places only, and "
+        "are then corrected (equal)",
     )
     parser.add_argument("--force", action="store_true", help="overwrite FILE and the tables if they exist")
     parser.add_argument(

@@ -7,10 +7,11 @@ import hashlib
 from pathlib import Path
 
 from environment.measurement.memory import peak_bytes
-from experiments.errors import UserError
+from experiments.errors import UserError, nearest_match
 from experiments.output_file import require_writable
-from experiments.rules.command import GENERATED
+from experiments.rules.command import FAMILIES, GENERATED, PARTIAL
 from experiments.rules.generation_table import GenerationTable, grid_text
+from experiments.rules.partial import run_partial
 from experiments.rules.show import rule_files
 from experiments.runs.progress import make_progress
 from taso_ext.files import write_text
@@ -27,6 +28,8 @@ def run(options: argparse.Namespace) -> int:
       UserError: an option is out of range, or an output cannot be written.
     """
     _require(options)
+    if options.family == "partial":
+        return run_partial(options)
     print(grid_text())
     settings = Settings(operators=options.operators, seed=options.seed, beside=_hand_written())
     generated = generate(settings, CHECKPOINTS, make_progress(), threads=options.threads)
@@ -46,6 +49,10 @@ def _require(options: argparse.Namespace) -> None:
             raise UserError(f"--{name} {value} is out of range: give 1 to {most}.")
     if not 0 <= options.seed < 2**63:
         raise UserError(f"--seed {options.seed} is out of range: give 0 to 2^63 - 1.")
+    if options.family not in FAMILIES:
+        raise UserError(f"No family of rules is called '{options.family}'. {nearest_match(options.family, FAMILIES)}")
+    if options.output is None:
+        options.output = Path(PARTIAL if options.family == "partial" else GENERATED)
     outputs = [options.output]
     if options.table is not None:
         outputs += [options.table, options.table.with_suffix(".csv")]
@@ -70,4 +77,4 @@ def rule_file(generated: Generated, settings: Settings) -> str:
 
 def _hand_written() -> str:
     """Returns the text of the shipped rule files but the one that this command writes, in the order of loading."""
-    return "\n".join(path.read_text() for path in rule_files([]) if path.name != GENERATED)
+    return "\n".join(path.read_text() for path in rule_files([]) if path.name not in (GENERATED, PARTIAL))

@@ -68,7 +68,7 @@ def _read_lines(path: Path) -> list[tuple[str, Any]]:
 def _digest(settings: object) -> str:
     """Returns a digest of the settings and of the code that reads them."""
     digest = hashlib.sha256(repr(settings).encode())
-    code = [*_LIBRARY.glob("*.so"), *_LIBRARY.glob("generator/*.py"), *_LIBRARY.glob("verify/**/*.py")]
+    code = [*_LIBRARY.glob("*.so"), *_LIBRARY.glob("generator/**/*.py"), *_LIBRARY.glob("verify/**/*.py")]
     for path in sorted(code):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

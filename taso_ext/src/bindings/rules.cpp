@@ -1,6 +1,7 @@
 #include "bindings/bindings.hpp"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -24,12 +25,27 @@ std::vector<Rule> parse_file(const std::string& path, bool proven) {
   return rules;
 }
 
-// Returns the rules of all files in the folder `rules` beside the extension module, files in alphabetical order.
-RuleSet shipped_rules() {
+// Families that are shipped, but are no part of the default set: they apply to dilated convolutions and to batches, and
+// everything that has learned from the default set would have to be made again with them.
+constexpr auto kOptional = std::to_array<std::string_view>({"partial"});
+
+bool is_optional(const std::string& family) { return std::ranges::find(kOptional, family) != kOptional.end(); }
+
+// Returns the rules of the files in the folder `rules` beside the extension module, files in alphabetical order. Optional
+// families are left out, but for those that are named.
+RuleSet shipped_rules(const std::vector<std::string>& optional) {
+  for (const std::string& family : optional) {
+    if (is_optional(family)) continue;
+    std::string known;
+    for (const std::string_view each : kOptional) known += (known.empty() ? "" : ", ") + std::string(each);
+    throw InvalidInput("no optional family of rules is called '" + family + "'; there is " + known);
+  }
   const auto module_file = py::module_::import("taso_ext._core").attr("__file__").cast<std::string>();
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(module_file).parent_path() / "rules")) {
-    if (entry.path().extension() == ".rules") files.push_back(entry.path());
+    const std::string family = entry.path().stem().string();
+    const bool left_out = is_optional(family) && std::ranges::find(optional, family) == optional.end();
+    if (entry.path().extension() == ".rules" && !left_out) files.push_back(entry.path());
   }
   std::sort(files.begin(), files.end());
   std::vector<Rule> all;
@@ -104,7 +120,7 @@ py::tuple place_in(const std::string& file, Place place) { return py::make_tuple
 void bind_rules(py::module_& module) {
   py::class_<RuleSet>(module, "RuleSet")
       .def_static("load", [](const std::string& path, bool proven) { return rule_set(parse_file(path, proven)); }, py::arg("path"), py::arg("proven") = true)
-      .def_static("default", &shipped_rules)
+      .def_static("default", &shipped_rules, py::arg("optional") = std::vector<std::string>{})
       .def_static("parse", [](const std::string& text, const std::string& file) { return rule_set(parse_rules(text, file)); },
                   py::arg("text"), py::arg("file") = "<text>")
       .def_property_readonly("names", [](const RuleSet& set) {

@@ -14,9 +14,11 @@ RULE = "rule r\n  var x: any\n  source y = Relu(x)\n  target y = Tanh(x)\n"
 NEXT = "# heading of the next\n\nrule s\n  var x: any\n  source y = Tanh(x)\n  target y = Relu(x)\n"
 
 
-def test_default_rules_are_those_of_all_files() -> None:
+def test_default_rules_are_those_of_all_files_but_the_optional_one() -> None:
     files = sorted(FOLDER.glob("*.rules"))
-    assert RuleSet.default().names == [name for path in files for name in RuleSet.load(str(path)).names]
+    names = {path.stem: RuleSet.load(str(path)).names for path in files}
+    assert RuleSet.default(["partial"]).names == [name for of_file in names.values() for name in of_file]
+    assert RuleSet.default().names == [name for file, each in names.items() if file != "partial" for name in each]
 
 
 def test_place_is_where_the_name_stands() -> None:
