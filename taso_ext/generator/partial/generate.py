@@ -48,7 +48,7 @@ _MOST_CASES = 16
 _MOST_USELESS = 8
 """The candidates of a kind after which no other one is tried."""
 REFUTED = "refuted on random graphs, or hardly ever applies"
-_INSTANCES = 24  # random graphs that refute a rule before the verifier takes its time
+_INSTANCES = 64  # random graphs that refute a rule before the verifier takes its time
 
 
 @dataclass(frozen=True)

@@ -128,10 +128,10 @@ def _shipped_ms(workload: Workload, batch: int, shipped: str) -> float:
 
 
 def kind(candidate: Candidate) -> tuple[object, ...]:
-    """Returns what a rule does: which factors move, from which axes to which."""
+    """Returns what a rule does: which factors move, from which axes to which, and whether it computes a part again."""
     mutant = candidate.mutant
     moves = tuple((move.axis, move.to, move.name) for move in mutant.relayout.moves)
-    return mutant.source.name, moves, mutant.kernel
+    return mutant.source.name, moves, mutant.kernel, candidate.is_corrected
 
 
 def size(candidate: Candidate) -> tuple[object, ...]:
