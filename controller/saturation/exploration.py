@@ -33,7 +33,7 @@ class ExplorationLimits:
     """When an exploration stops.
 
     Attributes:
-      nodes: e-nodes. A rule that would exceed them is not carried out any more.
+      nodes: e-nodes. The rule with which they are reached is the last one that is carried out.
       rounds: rounds.
       seconds: time of the exploration; 0 means none. It is looked at between rules.
       k_multi: rounds in which rules with several roots are carried out, k_multi of Tensat.
@@ -132,7 +132,7 @@ class Exploration:
             if reached is not None:
                 stop = reached
                 break
-            if size == before and not any(asking.waiting for asking in self._asking.values()):
+            if size == before and not any(self._awaits(asking, rounds) for asking in self._asking.values()):
                 stop = Stop.SATURATED
                 break
         asked = sum(len(asking.answered) for asking in self._asking.values())
@@ -151,7 +151,7 @@ class Exploration:
                 asking.waiting += matches.get(asking.name, 0)
         self._ask()
         for asking in self._asking.values():
-            if not asking.waiting or (asking.pattern.is_multiple and not multiple):
+            if not self._awaits(asking, number):
                 continue
             if asking.waiting > self._limits.matches << asking.bans:
                 asking.bans += 1
@@ -164,6 +164,10 @@ class Exploration:
             if time.monotonic() > deadline:
                 return Stop.TIME
         return None
+
+    def _awaits(self, asking: _Asking, number: int) -> bool:
+        """Returns whether matches of a pattern are to be carried out in a round."""
+        return asking.waiting > 0 and (number < self._limits.k_multi or not asking.pattern.is_multiple)
 
     def _translate(self) -> None:
         """Adds the patterns that operators of the e-graph could match now."""

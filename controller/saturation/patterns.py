@@ -90,12 +90,6 @@ def patterns_of(number: int, rule: RuleText, present: Mapping[str, set[tuple[int
                 yield pattern
 
 
-def least_elements(rule: RuleText) -> int | None:
-    """Returns the length of the lists of operators that nothing bounds; None if the rule has none."""
-    lists = _lists(rule)
-    return None if all(_anchored(rule, members) for members in lists) else rule.least
-
-
 def _occurs(operator: Operator, present: Mapping[str, set[tuple[int, int]]]) -> bool:
     return (operator.num_inputs, operator.num_outputs) in present.get(operator.dotted, ())
 
@@ -111,11 +105,6 @@ def _lists(rule: RuleText) -> list[frozenset[str]]:
             merged = part.union(*(group for group in groups if group & part))
             groups = [group for group in groups if not group & part] + [merged]
     return [frozenset(group) for group in groups]
-
-
-def _anchored(rule: RuleText, members: frozenset[str]) -> bool:
-    """Returns whether a list is all operands or all results of one operator of the source."""
-    return any(_anchor(statement, members) is not None for statement in rule.source)
 
 
 def _anchor(statement: Statement, members: frozenset[str]) -> str | None:
