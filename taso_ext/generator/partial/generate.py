@@ -36,8 +36,8 @@ STAGES = {
     "enumerated": "mutants of the grammar",
     "type-correct": f"that have the source's result in {LEAST_CASES} cases or more",
     "partly equal": f"of these, that equal the source in a quarter of the places or more, in {LEAST_CASES} cases",
-    "right without a correction": "under conditions on extents and attributes",
-    "corrected": "that differ in intervals of rows or columns only, which the source mends",
+    "right without a correction": "rules drawn from these, under conditions on extents and attributes",
+    "corrected": "rules drawn from these that differ in intervals of rows or columns, which the source mends",
     "kept": "profitable, or the simplest of their kind",
     "verified": "rules, with and without a bias, that the verifier proves",
 }
