@@ -7,7 +7,7 @@ engine is asked (`controller.saturation.oracle`), so that both accept the same m
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.saturation.vocabulary import Operator
@@ -84,7 +84,7 @@ def patterns_of(number: int, rule: RuleText, present: Mapping[str, set[tuple[int
     lists = _lists(rule)
     for chosen in itertools.product(*([(name, op) for op in ops] for name, ops in rule.operators.items())):
         operators = dict(chosen)
-        for lengths in _lengths(rule, lists, operators, present):
+        for lengths in _lengths(rule, lists):
             pattern = _pattern(number, rule, operators, lengths)
             if all(_occurs(found.operator, present) for found in pattern.operators):
                 yield pattern
@@ -98,7 +98,7 @@ def _lists(rule: RuleText) -> list[frozenset[str]]:
     """Returns the starred names of a rule's source, those together that have one length."""
     groups: list[set[str]] = []
     for statement in rule.source:
-        starred = {term.name for term in (*statement.results, *statement.arguments) if term.starred}
+        starred = set().union(*_starred(statement))
         # Operands and results of one operator have lengths of their own; those of a list of operators have one.
         parts = [starred] if statement.mapped else [{name} for name in starred]
         for part in (part for part in parts if part):
@@ -107,49 +107,36 @@ def _lists(rule: RuleText) -> list[frozenset[str]]:
     return [frozenset(group) for group in groups]
 
 
-def _anchor(statement: Statement, members: frozenset[str]) -> str | None:
-    """Returns which terms of a statement that stands for one operator hold a list: "operands", "results" or None."""
-    if statement.mapped:
-        return None
-    for terms, which in ((statement.arguments, "operands"), (statement.results, "results")):
-        if any(term.starred and term.name in members for term in terms):
-            return which
-    return None
-
-
-def _lengths(
-    rule: RuleText,
-    lists: list[frozenset[str]],
-    operators: Mapping[str, str],
-    present: Mapping[str, set[tuple[int, int]]],
-) -> Iterator[dict[str, int]]:
-    """Yields the lengths of all lists by their names."""
-    choices = []
+def _lengths(rule: RuleText, lists: list[frozenset[str]]) -> Iterator[dict[str, int]]:
+    """Yields the lengths of all lists by their names; of two lists that share the operands of an operator, one may be
+    empty."""
+    choices: list[Sequence[int]] = []
     for members in lists:
-        lengths = {rule.least}
-        for statement in rule.source:
-            which = _anchor(statement, members)
-            if which is None:
-                continue
-            terms = statement.arguments if which == "operands" else statement.results
-            occurring = present.get(operators.get(statement.op, statement.op), set())
-            plain = sum(not term.starred for term in terms)
-            lengths = {(given if which == "operands" else made) - plain for given, made in occurring}
-            lengths = {length for length in lengths if rule.least <= length <= MOST_ELEMENTS}
-            break
-        choices.append(sorted(lengths))
+        holders = [
+            names
+            for statement in rule.source
+            if not statement.mapped
+            for names in _starred(statement)
+            if names & members
+        ]
+        least = 0 if any(len(names) > 1 for names in holders) else rule.least
+        choices.append(range(least, MOST_ELEMENTS + 1) if holders else [rule.least])
     for chosen in itertools.product(*choices):
         yield {name: length for members, length in zip(lists, chosen, strict=True) for name in members}
+
+
+def _starred(statement: Statement) -> tuple[set[str], set[str]]:
+    """Returns the starred names among the operands of a statement, and among its results."""
+    operands, results = ({term.name for term in of if term.starred} for of in (statement.arguments, statement.results))
+    return operands, results
 
 
 def _pattern(number: int, rule: RuleText, operators: Mapping[str, str], lengths: Mapping[str, int]) -> Pattern:
     found: list[Found] = []
     for statement in rule.source:
-        repeats = _repeats(statement, lengths)
-        for element in range(repeats or 1):
-            at = element if repeats else None
-            operands = _names(statement.arguments, lengths, at)
-            results = _names(statement.results, lengths, at)
+        for element in _elements(statement, lengths):
+            operands = _names(statement.arguments, lengths, element)
+            results = _names(statement.results, lengths, element)
             domain, _, op_type = operators.get(statement.op, statement.op).rpartition(".")
             found.append(
                 Found(Operator(domain, op_type, len(operands), len(results)), operands, results, statement.kept)
@@ -157,17 +144,11 @@ def _pattern(number: int, rule: RuleText, operators: Mapping[str, str], lengths:
     made = {name for each in found for name in each.results}
     leaves = dict.fromkeys(name for each in found for name in each.operands if name not in made)
     roots = tuple(name for term in rule.outputs for name in _names((term,), lengths, None))
-    if len(found) > 1 and len({*_connected(found)}) < len(found):
-        raise InexpressibleError("its operators are not connected")
-    weights = {
-        name
-        for variable in rule.variables.values()
-        if variable.origin == "weight"
-        for name in _names((variable.term,), lengths, None)
-    }
-    unread = [name for name in rule.variables if not {*_names((rule.variables[name].term,), lengths, None)} & {*leaves}]
+    variables = {name: {*_names((each.term,), lengths, None)} for name, each in rule.variables.items()}
+    unread = [name for name, tensors in variables.items() if not leaves.keys() >= tensors]
     if unread:
         raise InexpressibleError(f"no operator of its source reads {', '.join(unread)}")
+    weights = {tensor for name, each in rule.variables.items() if each.origin == "weight" for tensor in variables[name]}
     return Pattern(number, tuple(_producers_first(found)), tuple(leaves), frozenset(weights), roots)
 
 
@@ -181,25 +162,11 @@ def _producers_first(found: list[Found]) -> Iterator[Found]:
         pending = [each for each in pending if each not in ready]
 
 
-def _connected(found: list[Found]) -> Iterator[int]:
-    """Yields the positions of the operators that share tensors with the first one, directly or through others."""
-    reached = {0}
-    pending = [0]
-    while pending:
-        at = pending.pop()
-        yield at
-        tensors = {*found[at].operands, *found[at].results}
-        for other, each in enumerate(found):
-            if other not in reached and tensors & {*each.operands, *each.results}:
-                reached.add(other)
-                pending.append(other)
-
-
-def _repeats(statement: Statement, lengths: Mapping[str, int]) -> int:
-    """Returns for how many operators a statement stands; 0 for exactly one without elements."""
+def _elements(statement: Statement, lengths: Mapping[str, int]) -> Sequence[int | None]:
+    """Returns the elements for each of which a statement stands for one operator; None stands for no list."""
     if not statement.mapped:
-        return 0
-    return next(lengths[term.name] for term in statement.results if term.starred)
+        return [None]
+    return range(next(lengths[term.name] for term in statement.results if term.starred))
 
 
 def _names(terms: tuple[Term, ...], lengths: Mapping[str, int], element: int | None) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ import importlib.util
 
 import pytest
 
-from controller.saturation.exploration import ExplorationLimits, Stop
+from controller.saturation.egraph import Program
+from controller.saturation.exploration import Exploration, ExplorationLimits, Stop
 from controller.saturation.saturate import MissingEgglogError, saturate
 from environment import zoo
 from environment.verification import verify
@@ -76,6 +77,27 @@ def test_limits_stop_the_exploration_and_the_best_so_far_is_extracted(limits: Ex
 def test_all_shipped_rules_have_patterns() -> None:
     graph = OnnxModel.load(zoo.build("bert-base-tiny")).graph
     assert saturate(graph, RULES, COSTS, limits=SMALL, extraction_seconds=0).explored.inexpressible == {}
+
+
+def test_every_shipped_rule_is_carried_out_where_the_engine_carries_it_out() -> None:
+    unused = []
+    for rule, name in enumerate(RULES.names):
+        single = RULES.restricted(names={name})
+        instances = (RULES.instance(rule, seed) for seed in range(6))
+        graphs = [graph for graph in instances if graph and len(State(graph, single, COSTS, 64).legal_actions())]
+        assert graphs, name
+        explored = (Exploration(Program(graph), single, ExplorationLimits(rounds=1)).run() for graph in graphs)
+        if not any(each.asked[1] for each in explored):
+            unused.append(name)
+    # These make one of two equal operators, and in an e-graph there is only one.
+    assert unused == [name for name in RULES.names if name.startswith("share-")]
+
+
+def test_a_rule_with_a_variable_that_nothing_reads_is_named() -> None:
+    rules = RuleSet.parse("rule odd\n  var x: float[...]; z: float[...]\n  source y = Relu(x)\n  target y = Tanh(x)")
+    graph = OnnxModel.load(zoo.build("squeezenet1.1-tiny")).graph
+    explored = saturate(graph, rules, COSTS, limits=SMALL, extraction_seconds=0).explored
+    assert explored.inexpressible == {"odd": "no operator of its source reads z"}
 
 
 def test_a_missing_library_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
