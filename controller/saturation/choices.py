@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 from controller.saturation.egraph import Classes, Term
-from controller.saturation.vocabulary import ABSENT, Vocabulary
+from controller.saturation.vocabulary import ABSENT, Vocabulary, add_leaf, add_operator
 from taso_ext import CostModel, Graph, GraphBuilder, UnpricedError
 
 LEAST_SAVING_MS = 1e-12
@@ -193,29 +193,17 @@ class Prices:
         for number in term.operands:
             if number == ABSENT or number in operands:
                 continue
-            kind, name = self._vocabulary.kind(self._classes.kinds[number]), f"v{number}"
-            if kind.weight_only and kind.dims is not None:
-                operands[number] = builder.weight(name, name, kind.dtype, kind.dims, kind.content)
-            else:
-                operands[number] = builder.input(name, kind.dtype, kind.dims)
+            operands[number] = add_leaf(builder, f"v{number}", self._vocabulary.kind(self._classes.kinds[number]))
         return add_term(builder, term, operands, self._classes, self._vocabulary)
 
 
 def add_term(
-    builder: GraphBuilder, term: Term, values: dict[int, int], classes: Classes, vocabulary: Vocabulary, name: str = ""
+    builder: GraphBuilder, term: Term, values: dict[int, int], classes: Classes, vocabulary: Vocabulary
 ) -> list[int]:
     """Adds a term to a graph, whose values are given by class; returns its results."""
-    settings = vocabulary.settings(term.settings)
-    kinds = [vocabulary.kind(classes.kinds[number]) for number in term.results]
-    return builder.node(
-        term.operator.domain,
-        term.operator.op_type,
-        settings.plain(),  # type: ignore[arg-type]
-        [ABSENT if number == ABSENT else values[number] for number in term.operands],
-        [("", kind.dtype, kind.dims) for kind in kinds],
-        name,
-        settings.identity > 0,
-    )
+    operands = [ABSENT if number == ABSENT else values[number] for number in term.operands]
+    results = [("", vocabulary.kind(classes.kinds[number])) for number in term.results]
+    return add_operator(builder, term.operator, vocabulary.settings(term.settings), operands, results)
 
 
 def restricted(choices: Choices, terms: set[int]) -> tuple[Choices, list[int]]:

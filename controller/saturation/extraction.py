@@ -21,6 +21,8 @@ WHOLE = 3_000
 """The most terms of a problem that is given to the solver as a whole first."""
 REGION = 800
 """Terms of a region at first."""
+STRIDE = 7919
+"""Classes between the middles of regions, one after the other: a prime, so that every class is one some time."""
 REGION_SECONDS = 5.0
 """Time of the solver for a region; regions grow while they take much less, and shrink if they take longer."""
 
@@ -33,13 +35,11 @@ class Extracted:
       selection: the terms.
       cost_ms: what they cost.
       bound_ms: no graph of the e-graph costs less; 0 if nothing is known.
-      seconds: how long it took.
     """
 
     selection: Selection
     cost_ms: float
     bound_ms: float
-    seconds: float
 
     @property
     def is_optimal(self) -> bool:
@@ -69,16 +69,15 @@ def extract(
             if on_cost is not None:
                 on_cost(cost)
 
-    is_whole = len(choices.terms) <= WHOLE
-    if seconds and is_whole:
+    if seconds and len(choices.terms) <= WHOLE:
         solved = solve(choices, seconds / 2)
         bound = solved.bound_ms
         if solved.selection is not None:
             offer(solved.selection)
         if solved.is_finished:
-            return Extracted(best[1], best[0], best[0], time.monotonic() - start)
+            return Extracted(best[1], best[0], best[0])
     _improve(choices, lambda: best[1], offer, lambda: seconds - (time.monotonic() - start))
-    return Extracted(best[1], best[0], min(bound, best[0]), time.monotonic() - start)
+    return Extracted(best[1], best[0], min(bound, best[0]))
 
 
 def _improve(
@@ -92,8 +91,7 @@ def _improve(
         places = list(selection)
         if left() <= 0 or idle > len(places):
             return
-        # Coprime strides would do as well: what counts is that every class is in the middle of a region some time.
-        seed = places[turn * 7919 % len(places)]
+        seed = places[turn * STRIDE % len(places)]
         region = _region(choices, neighbours, seed, size)
         part, kept = restricted(choices, region.union(selection.values()))
         began = left()

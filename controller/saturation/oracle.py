@@ -7,10 +7,11 @@ conditions of a rule, and the domain on which it was proved, are judged by the m
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from controller.saturation.patterns import Pattern
-from controller.saturation.vocabulary import ABSENT, Kind, Operator, Settings, Vocabulary
+from controller.saturation.vocabulary import ABSENT, Kind, Operator, Settings, Vocabulary, add_leaf, add_operator
 from taso_ext import CostModel, Graph, GraphBuilder, Node, RuleSet, State
 
 _MOST_LOCATIONS = 64
@@ -61,8 +62,8 @@ class Oracle:
     """The engine, asked for rewrites of patterns."""
 
     def __init__(self, rules: RuleSet, vocabulary: Vocabulary) -> None:
-        self._rules, self._vocabulary = rules, vocabulary
-        self._single: dict[int, RuleSet] = {}
+        self._vocabulary = vocabulary
+        self._single = cache(lambda rule: rules.restricted(names={rules.names[rule]}))
         self._costs = CostModel.roofline(CostModel.devices()[0])  # not used: no rewrite is chosen by its cost here
 
     def answer(
@@ -87,8 +88,7 @@ class Oracle:
             kinds,
             [vocabulary.kind(number) for number in results],
         )
-        rules = self._single.setdefault(pattern.rule, self._rules.restricted(names={self._rules.names[pattern.rule]}))
-        state = State(graph, rules, self._costs, _MOST_LOCATIONS)
+        state = State(graph, self._single(pattern.rule), self._costs, _MOST_LOCATIONS)
         actions = state.legal_actions()
         if not len(actions):
             return None
@@ -121,22 +121,12 @@ def _graph_of(pattern: Pattern, settings: list[Settings], leaves: list[Kind], re
     builder = GraphBuilder()
     values: dict[str, int] = {}
     for name, kind in zip(pattern.leaves, leaves, strict=True):
-        if kind.weight_only and kind.dims is not None:
-            values[name] = builder.weight(name, name, kind.dtype, kind.dims, kind.content)
-        else:
-            values[name] = builder.input(name, kind.dtype, kind.dims)
-    remaining = iter(results)
+        values[name] = add_leaf(builder, name, kind)
+    kinds = dict(zip(pattern.results, results, strict=True))
     for found, attributes in zip(pattern.operators, settings, strict=True):
-        outputs = [(name, kind.dtype, kind.dims) for name, kind in zip(found.results, remaining, strict=False)]
-        operator, operands = found.operator, [values[name] for name in found.operands]
-        made = builder.node(
-            operator.domain,
-            operator.op_type,
-            attributes.plain(),  # type: ignore[arg-type]
-            operands,
-            outputs,
-            stateful=attributes.identity > 0,
-        )
+        operands = [values[name] for name in found.operands]
+        outputs = [(name, kinds[name]) for name in found.results]
+        made = add_operator(builder, found.operator, attributes, operands, outputs)
         values |= zip(found.results, made, strict=True)
     kept = [name for found in pattern.operators if found.kept for name in found.results]
     for name in dict.fromkeys((*pattern.roots, *kept)):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from controller.saturation.choices import choices_of
 from controller.saturation.egraph import Program
 from controller.saturation.exploration import Exploration, ExplorationLimits, Explored
-from controller.saturation.extraction import Extracted, extract
+from controller.saturation.extraction import extract
 from controller.saturation.graph import graph_of
 from controller.saturation.selection import greedy, initial
 from environment.measurement.memory import peak_bytes, restart_peak
@@ -108,7 +108,7 @@ def saturate(
     classes = program.classes()
     choices = choices_of(graph, classes, program.vocabulary, costs)
     firsts = [initial(choices, graph, classes, program.vocabulary), greedy(choices)]
-    extracted: Extracted = extract(
+    extracted = extract(
         choices, firsts, extraction_seconds, lambda cost: say(f"extraction: {100 * (1 - cost / initial_ms):.2f} %")
     )
     found = graph_of(graph, classes, program.vocabulary, choices, extracted.selection)

@@ -6,10 +6,10 @@ This file knows graphs of the engine, and nothing of rules, costs or the e-graph
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
-from typing import NamedTuple, TypeVar
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
-from taso_ext import Node, Value
+from taso_ext import GraphBuilder, Node, Value
 
 ABSENT = -1
 """An optional operand that is not there."""
@@ -83,7 +83,7 @@ class Settings(NamedTuple):
         """Returns those of a node of a graph."""
         return Settings(tuple(sorted((name, _frozen(value)) for name, value in node.attributes.items())), identity)
 
-    def plain(self) -> dict[str, object]:
+    def plain(self) -> dict[str, Any]:
         """Returns the attributes as `taso_ext.GraphBuilder.node` takes them."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in self.attributes}
 
@@ -117,6 +117,31 @@ class Vocabulary:
         if number == len(items):
             items.append(item)
         return number
+
+
+def add_leaf(builder: GraphBuilder, name: str, kind: Kind) -> int:
+    """Adds a weight or an input of a kind to a graph, and returns it. A name is also the handle of a weight."""
+    if kind.weight_only and kind.dims is not None:
+        return builder.weight(name, name, kind.dtype, kind.dims, kind.content)
+    return builder.input(name, kind.dtype, kind.dims)
+
+
+def add_operator(
+    builder: GraphBuilder,
+    operator: Operator,
+    settings: Settings,
+    operands: Sequence[int],
+    results: Sequence[tuple[str, Kind]],
+) -> list[int]:
+    """Adds an operator to a graph, and returns its results, which are given by names and kinds."""
+    return builder.node(
+        operator.domain,
+        operator.op_type,
+        settings.plain(),
+        operands,
+        [(name, kind.dtype, kind.dims) for name, kind in results],
+        stateful=settings.identity > 0,
+    )
 
 
 def _frozen(value: object) -> Hashable:

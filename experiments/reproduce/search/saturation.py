@@ -23,12 +23,13 @@ from controller.saturation.saturate import require_egglog, saturate
 from controller.search.native import ALPHA
 from environment import zoo
 from environment.verification import verify
-from experiments.errors import UserError, require_at_least
+from experiments.errors import UserError
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once
 from experiments.reproduce.options import add_graphs, chosen_graphs, run_units
 from experiments.reproduce.table import UNDEFINED, Table
 from experiments.runs.progress import ProgressDisplay
+from experiments.studies.study import numbers_of
 from taso_ext import CostModel, OnnxModel, RuleSet, State, search_taso
 
 DEVICE = "rtx2070"
@@ -93,7 +94,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         require_egglog()
     except ImportError as error:
         raise UserError(str(error)) from error
-    names, values = chosen_graphs(options, GRAPHS, QUICK), _values(options.k_multi)
+    names, values = chosen_graphs(options, GRAPHS, QUICK), numbers_of("--k-multi", options.k_multi, least=0)
     scale = options.scale
     units = [Unit(f"{name} TASO", partial(_searched, name, BUDGETS[scale])) for name in names]
     units += [
@@ -137,16 +138,6 @@ def _beside(graph: str, searches: dict[str, Record]) -> Record:
     tensat, taso = PUBLISHED.get(graph, (UNDEFINED, UNDEFINED))
     search = searches[graph]
     return {"taso": search["taso"], "taso_s": search["taso_s"], "tensat": tensat, "published_taso": taso}
-
-
-def _values(text: str) -> list[int]:
-    try:
-        values = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise UserError(f"--k-multi expects whole numbers like {K_MULTI}, got {text!r}.") from None
-    for value in values:
-        require_at_least(0, k_multi=value)
-    return values
 
 
 def _searched(name: str, budget: int, progress: ProgressDisplay) -> Record:
