@@ -9,6 +9,8 @@ from typing import Any
 
 DEFAULT_SHAPES = 128
 GENERATED, PARTIAL = "generated.rules", "partial.rules"
+CHECKPOINTS = Path("runs/rules-generate")
+"""The folder in which finished parts of a generation are kept."""
 FAMILIES = ("equal", "partial")
 _FILES = "rule files; the shipped ones, unless given"
 

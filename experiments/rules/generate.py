@@ -9,15 +9,14 @@ from pathlib import Path
 from environment.measurement.memory import peak_bytes
 from experiments.errors import UserError, nearest_match
 from experiments.output_file import require_writable
-from experiments.rules.command import FAMILIES, GENERATED, PARTIAL
+from experiments.rules.command import CHECKPOINTS, FAMILIES, GENERATED, PARTIAL
 from experiments.rules.generation_table import GenerationTable, grid_text
 from experiments.rules.partial import run_partial
-from experiments.rules.show import rule_files
+from experiments.rules.show import shipped_text
 from experiments.runs.progress import make_progress
 from taso_ext.files import write_text
 from taso_ext.generator.generate import Generated, Settings, generate
 
-CHECKPOINTS = Path("runs/rules-generate")
 MOST_OPERATORS, MOST_THREADS = 3, 256
 
 
@@ -31,7 +30,9 @@ def run(options: argparse.Namespace) -> int:
     if options.family == "partial":
         return run_partial(options)
     print(grid_text())
-    settings = Settings(operators=options.operators, seed=options.seed, beside=_hand_written())
+    settings = Settings(
+        operators=options.operators, seed=options.seed, beside=shipped_text(without=(GENERATED, PARTIAL))
+    )
     generated = generate(settings, CHECKPOINTS, make_progress(), threads=options.threads)
     write_text(options.output, rule_file(generated, settings))
     table = GenerationTable(generated, command(settings), peak_bytes() / 2**20)
@@ -73,8 +74,3 @@ def rule_file(generated: Generated, settings: Settings) -> str:
         f"# {len(generated.rules)} rules that the hand-written ones (SHA-256 {digest}...) do not imply.\n"
     )
     return "\n".join([header, *generated.rules])
-
-
-def _hand_written() -> str:
-    """Returns the text of the shipped rule files but the one that this command writes, in the order of loading."""
-    return "\n".join(path.read_text() for path in rule_files([]) if path.name not in (GENERATED, PARTIAL))

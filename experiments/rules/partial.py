@@ -5,17 +5,15 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-from pathlib import Path
 
 from experiments.errors import UserError
-from experiments.rules.command import PARTIAL
-from experiments.rules.show import rule_files
+from experiments.rules.command import CHECKPOINTS, PARTIAL
+from experiments.rules.show import shipped_text
 from experiments.runs.progress import make_progress
 from taso_ext.files import write_text
 from taso_ext.generator.partial.generate import STAGES, Partial, Settings, generate_partial
 from taso_ext.generator.partial.sources import SOURCES
 
-CHECKPOINTS = Path("runs/rules-generate")
 COMMAND = "rlflow rules generate --family partial"
 _OF_EQUAL = {"operators": 3, "seed": 0, "threads": 1}
 """Options of the other family, with their defaults."""
@@ -30,7 +28,7 @@ def run_partial(options: argparse.Namespace) -> int:
     for name, default in _OF_EQUAL.items():
         if getattr(options, name) != default:
             raise UserError(f"--{name} is about the family equal: leave it out with --family partial.")
-    found = generate_partial(Settings(shipped=_shipped()), CHECKPOINTS, make_progress())
+    found = generate_partial(Settings(shipped=shipped_text(without=[PARTIAL])), CHECKPOINTS, make_progress())
     write_text(options.output, rule_file(found))
     print(markdown(found), end="")
     if options.table is not None:
@@ -70,8 +68,3 @@ def _csv(found: Partial) -> str:
     writer.writerow(["stage", "number"])
     writer.writerows((stage, found.stages[stage]) for stage in STAGES)
     return text.getvalue()
-
-
-def _shipped() -> str:
-    """Returns the text of the default rules, beside which a partially equal rule has to be of use."""
-    return "\n".join(path.read_text() for path in rule_files([]) if path.name != PARTIAL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import taso_ext
@@ -55,6 +55,11 @@ def _side(statements: tuple[Statement, ...]) -> str:
 def rule_files(named: Sequence[Path]) -> list[Path]:
     """Returns the named files, or the shipped ones in the engine's order if none is named."""
     return list(named) or sorted(SHIPPED.glob("*.rules"))
+
+
+def shipped_text(*, without: Collection[str]) -> str:
+    """Returns the text of the shipped rule files, in the engine's order, without the files of some names."""
+    return "\n".join(path.read_text() for path in rule_files([]) if path.name not in without)
 
 
 def read_entries(path: Path) -> list[RuleEntry]:
