@@ -10,7 +10,7 @@ import numpy as np
 from environment.measurement.effort import FEWEST_PAIRS, Clock, ClockError, Effort, Ended
 from environment.runtimes import Session
 from environment.statistics.intervals import Estimate, median_of_groups
-from environment.statistics.sequential import FALSE_ALARMS, Evidence
+from environment.statistics.sequential import FALSE_ALARMS, both_sides
 
 _SHORTEST_SAMPLE_S = 0.002
 """Shortest sample: faster models run several times per sample, since clocks and caches make short samples noisy."""
@@ -153,7 +153,7 @@ class Interleaving:
         self._deadline = now() + effort.seconds if effort.seconds else math.inf
         self._rng = np.random.default_rng(effort.seed)
         self._opening_s = self._round_s = 0.0  # how long the last opening and round took
-        self._evidence = {} if effort.floor is None else {each: _both_sides(effort.floor) for each in judged}
+        self._evidence = {} if effort.floor is None else {each: both_sides(effort.floor) for each in judged}
         self._judged_at, self._precision = 0, math.inf
         self._recheck_at = 0.0
 
@@ -242,10 +242,6 @@ class Interleaving:
         self.pairs += 1
         if self._on_pair is not None:
             self._on_pair(self.pairs, self._effort.pairs)
-
-
-def _both_sides(floor: float) -> tuple[Evidence, Evidence]:
-    return Evidence(1 - floor, "below"), Evidence(1 + floor, "above")
 
 
 def sampled_round(samplers: Mapping[int, Sampler], rng: np.random.Generator) -> Iterator[dict[int, float]]:

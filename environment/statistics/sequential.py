@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import bisect
 import math
+import sys
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Literal
@@ -83,6 +84,15 @@ class Evidence:
         return self._most >= 1 / error
 
 
+def both_sides(floor: float) -> tuple[Evidence, Evidence]:
+    """Returns the evidence, without any pair so far, that the typical ratio lies below and above 1 by more than noise.
+
+    Args:
+      floor: ratios closer to 1 than this are noise. If it is 1 or more, no ratio lies below.
+    """
+    return Evidence(max(1 - floor, sys.float_info.min), "below"), Evidence(1 + floor, "above")
+
+
 def verdict_of(ratios: Iterable[float], floor: float, error: float = FALSE_ALARMS) -> Verdict:
     """Returns what the ratios of a finished measurement say: faster, slower or undecided.
 
@@ -91,7 +101,7 @@ def verdict_of(ratios: Iterable[float], floor: float, error: float = FALSE_ALARM
       floor: ratios closer to 1 than this are noise.
       error: largest probability that a program that is not faster is called so, and the same for slower.
     """
-    faster, slower = Evidence(1 - floor, "below"), Evidence(1 + floor, "above")
+    faster, slower = both_sides(floor)
     for ratio in ratios:
         faster.add(ratio)
         slower.add(ratio)

@@ -115,3 +115,9 @@ def test_a_race_and_a_measurement_are_equally_sure() -> None:
 def test_a_threshold_is_a_ratio(threshold: float) -> None:
     with pytest.raises(ValueError, match="above 0"):
         Evidence(threshold, "below")
+
+
+@pytest.mark.parametrize("floor", [1.0, 1.27, 50.0])
+def test_where_noise_is_as_large_as_the_time_no_ratio_is_called_faster(floor: float) -> None:
+    assert verdict_of([1e-6] * 40, floor) is Verdict.UNDECIDED
+    assert verdict_of([2 + floor] * 40, floor) is Verdict.SLOWER
