@@ -44,6 +44,7 @@ _BUILT_IN: Mapping[str, _BuiltIn] = {
     "passes": _BuiltIn("controller.search.passes:PassesController"),
     "best-of-n": _BuiltIn("controller.search.best_of_n:BestOfNController"),
     "climb": _BuiltIn("controller.search.climb:ClimbController"),
+    "saturation": _BuiltIn("controller.saturation.controller:SaturationController"),
     "mcts": _BuiltIn("controller.mcts.controller:MctsController", ("real", "dream")),
     "ppo": _BuiltIn("controller.ppo.controller:PpoController", ("dream", "real", "mixed")),
     "cmaes": _BuiltIn("controller.cmaes.controller:CmaesController", ("dream",)),

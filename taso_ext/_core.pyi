@@ -103,6 +103,9 @@ class CostModel:
     def devices() -> list[str]: ...
     @property
     def name(self) -> str: ...
+    @property
+    def looks_around(self) -> bool:
+        """Whether an operator's price depends on those near it, so that an operator alone has none."""
 
 class Graph:
     """An immutable graph of tensor operators."""
@@ -214,6 +217,20 @@ class RuleSet:
     def misfit(self, rule: int) -> tuple[str, int, int] | None:
         """Place of the first statement of the source that no shapes fit; None where all fit."""
 
+class Waypoints:
+    """Graphs, found elsewhere, that compute what a start graph computes, and to which a step may go at once.
+
+    All states that are given the same object share it. That a waypoint computes the same is what its finder says; no
+    rule has proved it.
+    """
+
+    def __init__(self) -> None: ...
+    def add(self, graph: Graph) -> int:
+        """Returns the number of a graph; one that is there already keeps its number."""
+    def __len__(self) -> int: ...
+    def __getitem__(self, number: int) -> Graph:
+        """Raises IndexError if there is no such waypoint."""
+
 class State:
     """A graph, its legal rewrites and a stable location for each; `step` moves on to another one.
 
@@ -222,13 +239,29 @@ class State:
     Args:
       max_locations: L, the number of locations per rule; 0 means the number of run-time nodes of the graph. Matches
         beyond L are counted in `truncated_matches`.
+      waypoints: those of the graph; None: there are none yet.
     """
 
-    def __init__(self, graph: Graph, rules: RuleSet, cost_model: CostModel, max_locations: int = 0) -> None: ...
+    def __init__(
+        self,
+        graph: Graph,
+        rules: RuleSet,
+        cost_model: CostModel,
+        max_locations: int = 0,
+        waypoints: Waypoints | None = None,
+    ) -> None: ...
     def copy(self) -> State: ...
+    @property
+    def waypoints(self) -> Waypoints: ...
+    @property
+    def waypoint_rule(self) -> int:
+        """R + 1: as `step(waypoint_rule, number)` goes to a waypoint. R is NO-OP's number in environments."""
     def is_legal(self, rule: int, location: int) -> bool: ...
     def step(self, rule: int, location: int) -> None:
-        """Applies a rewrite. Raises ValueError when it is not legal here."""
+        """Applies a rewrite, or goes to a waypoint. Raises ValueError when that is not legal here.
+
+        It is not legal to go to a waypoint with other inputs or outputs than the graph has.
+        """
     def step_everywhere(self, rule: int) -> npt.NDArray[np.int32]:
         """Carries out all matches that a rule has now, as one step; returns the locations of the single rewrites [n].
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 
+from controller.saturation.config import ExplorationLimits
 from controller.saturation.egraph import MIRROR, Program
 from controller.saturation.oracle import Answer, Oracle, Reference, Template
 from controller.saturation.patterns import InexpressibleError, Pattern, patterns_of
@@ -26,26 +27,6 @@ class Stop(StrEnum):
     ROUNDS = "limit of rounds"
     NODES = "limit of e-nodes"
     TIME = "limit of time"
-
-
-@dataclasses.dataclass(frozen=True)
-class ExplorationLimits:
-    """When an exploration stops.
-
-    Attributes:
-      nodes: e-nodes. The rule with which they are reached is the last one that is carried out.
-      rounds: rounds.
-      seconds: time of the exploration; 0 means none. It is looked at between rules.
-      k_multi: rounds in which rules with several roots are carried out, k_multi of Tensat.
-      matches: the most matches of a rule in a round; a rule with more waits for rounds with twice, four times, … as
-        many.
-    """
-
-    nodes: int = 10_000
-    rounds: int = 15
-    seconds: float = 60.0
-    k_multi: int = 1
-    matches: int = 1_000
 
 
 @dataclasses.dataclass(frozen=True)

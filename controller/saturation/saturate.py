@@ -9,22 +9,25 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 
+from controller.interface import ProgressCallback
 from controller.saturation.choices import choices_of
+from controller.saturation.config import ExplorationLimits
 from controller.saturation.egraph import Program
-from controller.saturation.exploration import Exploration, ExplorationLimits, Explored
+from controller.saturation.exploration import Exploration, Explored
 from controller.saturation.extraction import extract
 from controller.saturation.graph import graph_of
 from controller.saturation.selection import greedy, initial
 from environment.measurement.memory import peak_bytes, restart_peak
+from environment.runtimes.interface import UnavailableError
 from taso_ext import CostModel, Graph, RuleSet
 
 USUAL_LIMITS = ExplorationLimits()
 EXTRACTION_SECONDS = 60.0
 
 
-class MissingEgglogError(ImportError):
+class MissingEgglogError(UnavailableError):
     """The e-graph library is not installed; the message says what to do."""
 
 
@@ -34,6 +37,7 @@ class Saturated:
 
     Attributes:
       graph: the graph; the start graph itself if none is cheaper.
+      costs: the name of the cost model.
       cost_ms, initial_cost_ms: what it and the start graph cost.
       bound_ms: no graph of the e-graph costs less; 0 if extraction did not learn it.
       explored: the exploration.
@@ -43,6 +47,7 @@ class Saturated:
     """
 
     graph: Graph
+    costs: str
     cost_ms: float
     initial_cost_ms: float
     bound_ms: float
@@ -72,6 +77,59 @@ def require_egglog() -> None:
         )
 
 
+class Saturation:
+    """The e-graph of a graph after its exploration, from which graphs are extracted.
+
+    Attributes:
+      explored: what the exploration did.
+    """
+
+    def __init__(
+        self, graph: Graph, rules: RuleSet, limits: ExplorationLimits, on_progress: ProgressCallback | None = None
+    ) -> None:
+        """Explores; see `saturate`."""
+        require_egglog()
+        restart_peak()
+        self._before, self._graph, self._total = peak_bytes(), graph, limits.rounds + 1
+        self._report = on_progress or (lambda done, total, metrics: None)
+        self._program = Program(graph)
+        exploration = Exploration(self._program, rules, limits)
+        self.explored = exploration.run(lambda done, size: self._report(done, self._total, {"e_nodes": size}))
+        self._classes = self._program.classes()
+
+    def cheapest(self, costs: CostModel, extraction_seconds: float) -> Saturated:
+        """Returns the cheapest graph by some costs; see `saturate`."""
+        start, graph, vocabulary = time.monotonic(), self._graph, self._program.vocabulary
+        initial_ms = graph.cost(costs).ms
+        choices = choices_of(graph, self._classes, vocabulary, costs)
+        self._extracting({"e_nodes": self.explored.nodes})
+        extracted = extract(
+            choices,
+            [initial(choices, graph, self._classes, vocabulary), greedy(choices)],
+            extraction_seconds,
+            lambda cost_ms: self._extracting({"best_percent": 100 * (1 - cost_ms / initial_ms)}),
+        )
+        found = graph_of(graph, self._classes, vocabulary, choices, extracted.selection)
+        cost_ms = found.cost(costs).ms
+        if cost_ms >= initial_ms:
+            found, cost_ms = graph, initial_ms
+        return Saturated(
+            graph=found,
+            costs=costs.name,
+            cost_ms=cost_ms,
+            initial_cost_ms=initial_ms,
+            bound_ms=min(extracted.bound_ms, cost_ms),
+            explored=self.explored,
+            classes=len(choices.members),
+            terms=len(choices.terms),
+            extraction_seconds=time.monotonic() - start,
+            memory_bytes=peak_bytes() - self._before,
+        )
+
+    def _extracting(self, metrics: Mapping[str, float]) -> None:
+        self._report(self._total - 1, self._total, metrics)
+
+
 def saturate(
     graph: Graph,
     rules: RuleSet,
@@ -79,7 +137,7 @@ def saturate(
     *,
     limits: ExplorationLimits = USUAL_LIMITS,
     extraction_seconds: float = EXTRACTION_SECONDS,
-    on_progress: Callable[[str], None] | None = None,
+    on_progress: ProgressCallback | None = None,
 ) -> Saturated:
     """Returns the cheapest graph among those that rules make of a graph, as far as limits allow.
 
@@ -91,38 +149,10 @@ def saturate(
         as a whole.
       limits: of the exploration.
       extraction_seconds: time of the integer programs; 0: the greedy method alone.
-      on_progress: called with what has been done, in a few words.
+      on_progress: called after each round, and with each better graph of the extraction, which counts as one more.
     Raises:
       MissingEgglogError: egglog is not installed.
       UnpricedError: the start graph has no price.
     Source: Yang et al. 2021, "Equality Saturation for Tensor Graph Superoptimization".
     """
-    require_egglog()
-    say = on_progress or (lambda _: None)
-    restart_peak()
-    before = peak_bytes()
-    initial_ms = graph.cost(costs).ms
-    program = Program(graph)
-    explored = Exploration(program, rules, limits).run(lambda rounds, size: say(f"round {rounds}: {size:,} e-nodes"))
-    start = time.monotonic()
-    classes = program.classes()
-    choices = choices_of(graph, classes, program.vocabulary, costs)
-    firsts = [initial(choices, graph, classes, program.vocabulary), greedy(choices)]
-    extracted = extract(
-        choices, firsts, extraction_seconds, lambda cost: say(f"extraction: {100 * (1 - cost / initial_ms):.2f} %")
-    )
-    found = graph_of(graph, classes, program.vocabulary, choices, extracted.selection)
-    cost_ms = found.cost(costs).ms
-    if cost_ms >= initial_ms:
-        found, cost_ms = graph, initial_ms
-    return Saturated(
-        graph=found,
-        cost_ms=cost_ms,
-        initial_cost_ms=initial_ms,
-        bound_ms=min(extracted.bound_ms, cost_ms),
-        explored=explored,
-        classes=len(choices.members),
-        terms=len(choices.terms),
-        extraction_seconds=time.monotonic() - start,
-        memory_bytes=peak_bytes() - before,
-    )
+    return Saturation(graph, rules, limits, on_progress).cheapest(costs, extraction_seconds)

@@ -206,7 +206,7 @@ class ClimbController(Search):
     def state(self, costs: CostModel, num_locations: int) -> State:
         """Returns the start graph's state under some costs."""
         assert self._model is not None and self._rules is not None, "train has set them"
-        return State(self._model.graph, self._rules, costs, num_locations)
+        return State(self._model.graph, self._rules, costs, num_locations, self._model.waypoints)
 
     def _race_seconds(self, patience: int) -> float:
         """Returns the limit of time of each heat of the next race."""

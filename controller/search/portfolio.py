@@ -41,7 +41,7 @@ class Candidate:
         """Returns the candidate to which those actions lead from here that are legal when their turn comes."""
         state, taken = self.state.copy(), list(self.actions)
         for rule, location in actions:
-            if state.location_mask()[rule, location]:
+            if state.is_legal(rule, location):
                 state.step(rule, location)
                 taken.append((rule, location))
         return Candidate(state, tuple(taken))
@@ -164,8 +164,9 @@ def by_place(start: State, actions: Actions) -> list[Positions]:
     state, groups = start.copy(), dict[tuple[float, ...], set[int]]()
     for at, (rule, location) in enumerate(actions):
         rules, locations, keys, _ = _kinds(state)
-        (row,) = np.flatnonzero((rules == rule) & (locations == location))
-        groups.setdefault(tuple(keys[row].tolist()), set()).add(at)
+        rows = np.flatnonzero((rules == rule) & (locations == location))  # none for a step to a waypoint
+        kind = tuple(keys[rows[0]].tolist()) if len(rows) else (float(rule), float(location))
+        groups.setdefault(kind, set()).add(at)
         state.step(rule, location)
     return [frozenset(group) for group in groups.values()]
 

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from controller.interface import Controller, ProgressCallback
-from taso_ext import State
+from taso_ext import Graph, State
 from taso_ext.files import write_text
+from taso_ext.graph_json import graph_from_json, graph_to_json
 
 Actions = list[tuple[int, int]]
 """Pairs (rule, location), in order."""
@@ -97,6 +98,7 @@ class StopReason:
       evicted: number of rewrites that were dropped to stay within the limit of memory.
       unpriced_rewrites, unpriced_passes: numbers of rewrites and of passes to graphs that have no price.
       after_passes: whether the search went on from where the `passes` controller had ended.
+      about: what else there is to say of the search, in words.
     """
 
     cause: StopCause
@@ -104,6 +106,7 @@ class StopReason:
     unpriced_rewrites: int = 0
     unpriced_passes: int = 0
     after_passes: bool = False
+    about: str = ""
 
     def following_passes(self) -> StopReason:
         """Returns the same reason for a search that began where the `passes` controller had ended."""
@@ -116,6 +119,7 @@ class StopReason:
         for count, what in ((self.unpriced_rewrites, "rewrites"), (self.unpriced_passes, "passes")):
             if count:
                 parts.append(f"{count:,} {what} were left alone for want of a price")
+        parts += [self.about] if self.about else []
         return "; ".join(parts) + ", after passes" * self.after_passes
 
 
@@ -141,6 +145,8 @@ class Search(Controller):
         self.stop_reason: StopReason | None = None
         self._graph_hash = ""
         self._everywhere = False  # whether the environment that it trains in has everywhere-actions
+        self._waypoints: dict[int, Graph] = {}  # those that the log goes to, by their numbers in it
+        self._numbers: dict[int, int] = {}  # their numbers in the environment that it plays in
         self._position = 0
         self._num_rules = 0
 
@@ -163,6 +169,9 @@ class Search(Controller):
         state, self._everywhere = world.unwrapped.state, world.unwrapped.everywhere
         self.actions, _, self.stop_reason = self.find(state.copy(), seed, on_progress)
         self._graph_hash = state.hash
+        self._waypoints = {
+            number: state.waypoints[number] for rule, number in self.actions if rule == state.waypoint_rule
+        }
 
     def begin_episode(self, view: Any, *, seed: int) -> None:
         """Rewinds the log.
@@ -179,17 +188,21 @@ class Search(Controller):
                 f"{env.state.hash}: search again with train(env)."
             )
         self._position, self._num_rules = 0, env.num_rules
+        self._numbers = {number: env.waypoints.add(graph) for number, graph in self._waypoints.items()}
 
     def act(self, observation: Any, *, deterministic: bool) -> np.ndarray:
         assert self.actions is not None  # begin_episode has checked it
         self._position += 1
         if self._position > len(self.actions):
             return np.array([self._num_rules, 0], np.int64)
-        return np.array(self.actions[self._position - 1], np.int64)
+        rule, location = self.actions[self._position - 1]
+        is_waypoint = rule > self._num_rules
+        return np.array([rule, self._numbers[location] if is_waypoint else location], np.int64)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         stop = self.stop_reason and dataclasses.asdict(self.stop_reason)
-        fields = {"graph_hash": self._graph_hash, "actions": self.actions, "stop_reason": stop}
+        waypoints = {number: graph_to_json(graph) for number, graph in self._waypoints.items()}
+        fields = {"graph_hash": self._graph_hash, "actions": self.actions, "stop_reason": stop, "waypoints": waypoints}
         write_text(path, json.dumps(fields))
 
     def load(self, path: str | os.PathLike[str]) -> None:
@@ -197,6 +210,8 @@ class Search(Controller):
         actions = fields["actions"]
         self.actions = None if actions is None else [(int(rule), int(location)) for rule, location in actions]
         self._graph_hash, self.stop_reason = fields["graph_hash"], _stored_reason(fields["stop_reason"])
+        waypoints = fields.get("waypoints", {})  # older versions have none
+        self._waypoints = {int(number): graph_from_json(graph) for number, graph in waypoints.items()}
 
 
 def _stored_reason(stored: Mapping[str, Any] | str | None) -> StopReason | None:

@@ -24,11 +24,13 @@ from environment.costs.interface import Cost, Costs, Priced, counted_ms, drawing
 from environment.costs.limits import UnpricedWarning
 from environment.counting import count
 from environment.substitution import features
-from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State, UnpricedError
+from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State, UnpricedError, Waypoints
 from taso_ext.rule_sets import load_rule_set
 
 Rewrite = tuple[int, int]
 """A single rewrite: (rule, location)."""
+WAYPOINT = "waypoint"
+"""The name, in logs, of a step to a waypoint."""
 FEWEST_STEPS, OPERATORS_PER_STEP = 30, 6
 """The limit of steps of an episode: one for so many operators, but at least the fewest."""
 GraphSource = str | os.PathLike[str] | onnx.ModelProto | OnnxModel
@@ -67,6 +69,10 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
     carries out the matches that stand when the step begins, in the order of their locations. It leaves out those whose
     operators were taken away meanwhile, and follows no new ones. All this is one step of the episode. With
     `everywhere=False` there are no such actions, and `location_mask` is [R, L].
+
+    The action [R + 1, k] goes to the k-th of the `waypoints`: graphs that compute what the start graph does although no
+    single rewrites lead to them, such as those of equality saturation. No mask shows these actions, and they are not in
+    the action space: they are for the log of what has found the waypoint, and not for an agent to choose.
 
     `info` holds `cost_ms`, `flops`, `memory_bytes`, `kernel_launches`, `rule_name`, `graph_hash`, `best_cost_ms`,
     `truncated_matches` (matches beyond L, which have no location), `rewrites` (the single rewrites (rule, location) of
@@ -158,7 +164,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
     def _load(self, graph: GraphSource) -> None:
         model = _load_model(graph, self._clean, self._dims)
         prices = self.costs.of(model)
-        start = State(model.graph, self.rules, prices.native, self._max_locations)
+        start = State(model.graph, self.rules, prices.native, self._max_locations, model.waypoints)
         self._start_price = prices.price(start)  # may fail, and then nothing has changed
         self.model, self._prices, self._start = model, prices, start
         self._drawing = drawing(prices)
@@ -172,6 +178,16 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
     def num_places(self) -> int:
         """Number of values of an action's second part: L, and one more if there are everywhere-actions."""
         return self.num_locations + self.everywhere
+
+    @property
+    def waypoints(self) -> Waypoints:
+        """The waypoints of the present model; a graph may be added at any time."""
+        return self.model.waypoints
+
+    @property
+    def waypoint_rule(self) -> int:
+        """R + 1, the first part of an action that goes to a waypoint."""
+        return self._start.waypoint_rule
 
     @property
     def cost_model(self) -> CostModel:
@@ -241,7 +257,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
     def step(
         self, action: Sequence[int] | npt.NDArray[np.int64]
     ) -> tuple[dict[str, Any], SupportsFloat, bool, bool, dict[str, Any]]:
-        """Takes the action [rule, location]; rule R is NO-OP with any location."""
+        """Takes the action [rule, location]; rule R is NO-OP with any location, and R + 1 goes to a waypoint."""
         rule, location = (int(part) for part in action)
         self._rewrites = ()
         count(real_steps=1)
@@ -256,13 +272,14 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
                 raise
             self._warn_once(error)
             return self._finish_step("unpriced", terminated=False, stranded=True)
-        return self._finish_step(self.rule_names[rule], terminated=not len(self.state.legal_actions()))
+        name = WAYPOINT if rule == self.waypoint_rule else self.rule_names[rule]
+        return self._finish_step(name, terminated=not len(self.state.legal_actions()))
 
-    def _is_everywhere(self, location: int) -> bool:
-        return self.everywhere and location == self.num_locations
+    def _is_everywhere(self, rule: int, location: int) -> bool:
+        return self.everywhere and location == self.num_locations and rule != self.waypoint_rule
 
     def _is_legal(self, rule: int, location: int) -> bool:
-        if not self._is_everywhere(location):
+        if not self._is_everywhere(rule, location):
             return self.state.is_legal(rule, location)
         return 0 <= rule < self.num_rules and bool(self.state.everywhere_mask()[rule])
 
@@ -278,7 +295,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
 
     def _carry_out(self, state: State, rule: int, location: int) -> tuple[Rewrite, ...]:
         """Moves a state on by an action and returns its single rewrites; raises ValueError if it is not legal."""
-        if not self._is_everywhere(location):
+        if not self._is_everywhere(rule, location):
             state.step(rule, location)
             return ((rule, location),)
         return tuple((rule, int(place)) for place in state.step_everywhere(rule))

@@ -63,6 +63,8 @@ def _parts(state: State) -> frozenset[str]:
 
 
 def _places(state: State, rule: int, location: int) -> list[int]:
-    """Returns the locations at which a rule is legal, first the given one if it is among them."""
+    """Returns the locations at which a rule is legal, first the given one if it is among them; a waypoint's number."""
+    if rule == state.waypoint_rule:
+        return [location]
     legal = [int(place) for at, place in state.legal_actions() if at == rule]
     return sorted(legal, key=lambda place: place != location)

@@ -49,7 +49,7 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
             "--controller",
             "controller",
             "auto (default): climb, or ppo if an option says so; cmaes, mcts, mpc, xrlflow, sb3; random, greedy, taso, "
-            "beam, restarts, passes, best-of-n",
+            "beam, restarts, passes, best-of-n, saturation",
         ),
         Flag(
             "--world",

@@ -19,6 +19,7 @@ from controller.mcts.config import MctsConfig
 from controller.mpc.config import MpcConfig
 from controller.ppo.config import PolicyConfig, PpoConfig
 from controller.registry import foreign_names, require_name, require_options, worlds_of
+from controller.saturation.config import SaturationConfig
 from controller.sb3.config import Sb3Config
 from controller.xrlflow.config import XrlflowConfig
 from environment import rewards
@@ -377,6 +378,7 @@ class RunConfig:
     xrlflow: XrlflowConfig = XrlflowConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     search: SearchConfig = SearchConfig()
+    saturation: SaturationConfig = SaturationConfig()
     verify: VerifyConfig = VerifyConfig()
     measure: MeasureConfig = MeasureConfig()
 

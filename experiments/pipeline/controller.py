@@ -16,6 +16,7 @@ from controller.registry import factory, foreign_names, make, worlds_of
 from controller.search.ascent import Best
 from controller.search.climb import SECONDS
 from controller.search.journal import FILE, JournalError, read
+from controller.search.portfolio import rooflines
 from controller.search.replayed import SHORTEST_S, Actions, Search, SearchLimits
 from environment.costs.measured.cost_model import Measured
 from environment.costs.measured.retiming import difference, retime
@@ -24,6 +25,7 @@ from experiments.errors import DamagedRun
 from experiments.pipeline.learning import STAGE, Learning, learner, train, train_for_real
 from experiments.pipeline.load import Loaded
 from experiments.pipeline.measure import feeds_of, runtime_of
+from experiments.pipeline.waypoints import keep_waypoints
 from experiments.runs.progress import format_duration
 from experiments.runs.rounds import best_round
 from experiments.runs.run import Run, in_round, of_round
@@ -178,6 +180,7 @@ def _searched(run: Run, loaded: Loaded) -> Prepared:
         assert isinstance(search, Search)
         loaded.env.reset(seed=run.seed(STAGE))
         train(run, search, lambda: loaded.env, number=number)
+        keep_waypoints(run.directory, loaded.model)
         searches.append(search)
         if not retime_gain(run, loaded, _found(_best(loaded, searches)), number):
             break
@@ -223,9 +226,19 @@ def new_controller(config: RunConfig, loaded: Loaded, seconds: float, **of_climb
         "best-of-n": {"limits": limits},
         "climb": by_clock,
         "restarts": {"walk": search.walk, "limits": limits},
+        "saturation": _saturating(config, loaded, limits),
         "random": {"noop_probability": config.collect.noop_probability},
     }
     return make(config.controller, **settings.get(config.controller, {}))
+
+
+def _saturating(config: RunConfig, loaded: Loaded, limits: SearchLimits) -> dict[str, Any]:
+    """Returns the arguments of `SaturationController`; a search that goes on gets half of the time."""
+    then, named = None, config.saturation.then
+    if config.controller == "saturation" and named is not None:
+        limits = dataclasses.replace(limits, seconds=limits.seconds / 2)
+        then = new_controller(dataclasses.replace(config, controller=named), loaded, limits.seconds)
+    return {"config": config.saturation, "limits": limits, "guides": rooflines(config.device), "then": then}
 
 
 def _learned_in_the_dream(run: Run, loaded: Loaded, first: Run | None) -> Prepared:

@@ -26,6 +26,7 @@ from experiments.pipeline.measure import measure, measure_with_other_threads, ru
 from experiments.pipeline.select import Selected, confirmed, select
 from experiments.pipeline.symbolic import keep_symbolic, without_dependent
 from experiments.pipeline.trained import TrainedRun
+from experiments.pipeline.waypoints import restore_waypoints
 from experiments.reports.page import extra
 from experiments.reports.report import write_report
 from experiments.reports.summary import print_training
@@ -213,6 +214,7 @@ def begin_run(request: Request, loaded: Loaded, progress: ProgressDisplay) -> Ru
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     manifest = make_manifest(request.arguments, request.model, config.seed)
     directory = RunDirectory.open(path, identity, manifest, restart=restart)
+    restore_waypoints(directory, loaded.model)
     remember(EMPTIED, str(path.absolute()))
     spent = loaded.seconds + seconds, loaded.cpu_seconds + cpu_seconds
     directory.record("load", *spent, loaded.counts.timings(), finished=True)

@@ -40,7 +40,8 @@ def graphs_along(
     Raises:
       IllegalRewriteError: an action is not legal.
     """
-    state = State(model.graph, rules, CostModel.roofline("rtx2070"), config.environment.max_locations or 0)
+    costs, most = CostModel.roofline("rtx2070"), config.environment.max_locations or 0
+    state = State(model.graph, rules, costs, most, model.waypoints)
     yield state.graph
     for position, (rule, location) in enumerate(actions):
         try:

@@ -25,6 +25,7 @@ from experiments.pipeline.controller import prepare_controller
 from experiments.pipeline.learning import MIXED, Learning, train_for_real
 from experiments.pipeline.learning import STAGE as TRAINING
 from experiments.pipeline.load import Loaded, load, load_model
+from experiments.pipeline.waypoints import restore_waypoints
 from experiments.pipeline.world_model import MDN_RNN
 from experiments.runs.directory import RunDirectory
 from experiments.runs.progress import ProgressDisplay, SilentProgress
@@ -129,6 +130,7 @@ class StoredRun:
         """Returns the same with other settings, such as other costs; see `loaded`."""
         found = load(self.model, config)
         self._require_same({part: found.fingerprint[part] for part in SAME})
+        restore_waypoints(self.directory, found.model)
         return found
 
     def model_and_rules(self) -> tuple[OnnxModel, RuleSet]:
@@ -139,6 +141,7 @@ class StoredRun:
         """
         model, rules = load_model(self.model, self.config)
         self._require_same({"graph": model.graph.hash, "rules": rules.fingerprint})
+        restore_waypoints(self.directory, model)
         return model, rules
 
     def _require_same(self, found: Mapping[str, str]) -> None:

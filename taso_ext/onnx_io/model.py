@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx
 
-from taso_ext._core import Graph
+from taso_ext._core import Graph, Waypoints
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.cleanup.passes import clean_up
 from taso_ext.onnx_io.dimensions import bind_dims, require_sizes
@@ -34,6 +34,8 @@ class OnnxModel:
       source: the same with symbolic dimensions bound.
       cleaned: the model after clean-up, before any rewrite.
       graph: the cleaned model as the engine sees it.
+      waypoints: graphs that compute what `graph` does, to which a step may go; see `taso_ext.State`. There are none at
+        first.
     """
 
     def __init__(self, given: CheckedModel, dims: Mapping[str, int], clean: str, sizes_last: bool, name: str) -> None:
@@ -46,6 +48,7 @@ class OnnxModel:
         require_sizes(self.cleaned.skeleton.graph, self.cleaned.types, name)
         imported = import_model(self.cleaned)
         self.graph: Graph = imported.graph
+        self.waypoints = Waypoints()
         self._export_source = ExportSource(self.source, self.cleaned, imported)
 
     @classmethod

@@ -20,7 +20,7 @@ class Nameless(Controller):
 
 BUILT_IN = (
     *("beam", "best-of-n", "climb", "cmaes", "greedy", "mcts", "mpc"),
-    *("passes", "ppo", "random", "restarts", "sb3", "taso"),
+    *("passes", "ppo", "random", "restarts", "saturation", "sb3", "taso"),
 )
 
 

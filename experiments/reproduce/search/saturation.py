@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-from controller.saturation.exploration import ExplorationLimits
+from controller.saturation.config import ExplorationLimits
 from controller.saturation.saturate import require_egglog, saturate
 from controller.search.native import ALPHA
 from environment import zoo
@@ -90,10 +90,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Saturates and searches each graph; finished units are not done again."""
-    try:
-        require_egglog()
-    except ImportError as error:
-        raise UserError(str(error)) from error
+    require_egglog()
     names, values = chosen_graphs(options, GRAPHS, QUICK), numbers_of("--k-multi", options.k_multi, least=0)
     scale = options.scale
     units = [Unit(f"{name} TASO", partial(_searched, name, BUDGETS[scale])) for name in names]

@@ -13,6 +13,7 @@
 
 #include "costs/cost.hpp"
 #include "rewriting/state.hpp"
+#include "rewriting/waypoints.hpp"
 
 namespace py = pybind11;
 
@@ -35,11 +36,17 @@ struct RuleSet {
   std::shared_ptr<const RuleBook> book;
 };
 
-// A state and the states before it, as far back as `undo` can go.
+// A state and the states before it, as far back as `undo` can go, and the waypoints of their start graph.
 class Session {
  public:
-  explicit Session(State start) : state_(std::make_shared<const State>(std::move(start))) {}
+  Session(State start, std::shared_ptr<Waypoints> waypoints) : state_(std::make_shared<const State>(std::move(start))), waypoints_(std::move(waypoints)) {}
   [[nodiscard]] const State& state() const { return *state_; }
+  [[nodiscard]] const std::shared_ptr<Waypoints>& waypoints() const { return waypoints_; }
+  // Returns the number that stands for a waypoint where actions name a rule. The number before it is NO-OP's in
+  // environments.
+  [[nodiscard]] std::int32_t waypoint_rule() const { return static_cast<std::int32_t>(state_->game().rules().size()) + 1; }
+  [[nodiscard]] bool is_legal(std::int32_t rule, std::int32_t location) const;
+  // Carries out a rewrite, or goes to a waypoint. Throws InvalidInput if that is not legal.
   void step(std::int32_t rule, std::int32_t location);
   // Carries a rule out everywhere, as one step; returns the locations of the single rewrites.
   std::vector<std::int32_t> step_everywhere(std::int32_t rule);
@@ -52,6 +59,7 @@ class Session {
   void move_on(std::shared_ptr<const State> next);
 
   std::shared_ptr<const State> state_;
+  std::shared_ptr<Waypoints> waypoints_;
   std::deque<std::shared_ptr<const State>> past_;
 };
 

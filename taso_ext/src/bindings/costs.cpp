@@ -59,7 +59,8 @@ void bind_costs(py::module_& module) {
       .def_static("roofline", [](const std::string& device) { return NamedCosts{"roofline:" + device, std::make_shared<Roofline>(find_device(device))}; }, py::arg("device"))
       .def_static("learned", &learned_costs, py::arg("name"), py::arg("device"), py::arg("price_operators"), py::arg("signatures"), py::arg("costs"), py::arg("opset"))
       .def_static("devices", &device_names)
-      .def_readonly("name", &NamedCosts::name);
+      .def_readonly("name", &NamedCosts::name)
+      .def_property_readonly("looks_around", [](const NamedCosts& model) { return model.costs->looks_around(); });
 }
 
 }  // namespace rlflow

@@ -10,9 +10,21 @@ constexpr std::size_t kMostUndone = 256;
 
 }  // namespace
 
+bool Session::is_legal(std::int32_t rule, std::int32_t location) const {
+  return rule == waypoint_rule() ? location >= 0 && location < waypoints_->size() : state_->is_legal(rule, location);
+}
+
 void Session::step(std::int32_t rule, std::int32_t location) {
   const py::gil_scoped_release release;
-  move_on(std::make_shared<const State>(state_->after(state_->match(rule, location))));
+  if (rule != waypoint_rule()) {
+    move_on(std::make_shared<const State>(state_->after(state_->match(rule, location))));
+    return;
+  }
+  std::optional<Graph> waypoint = waypoints_->find(location);
+  if (!waypoint) {
+    throw InvalidInput("there is no waypoint " + std::to_string(location) + ": this start graph has " + std::to_string(waypoints_->size()));
+  }
+  move_on(std::make_shared<const State>(state_->moved_to(std::move(*waypoint))));
 }
 
 std::vector<std::int32_t> Session::step_everywhere(std::int32_t rule) {
@@ -103,18 +115,29 @@ py::tuple candidates(Session& session, bool everywhere) {
 }  // namespace
 
 void bind_state(py::module_& module) {
+  py::class_<Waypoints, std::shared_ptr<Waypoints>>(module, "Waypoints")
+      .def(py::init<>())
+      .def("add", [](Waypoints& waypoints, const Graph& graph) { return waypoints.add(graph); }, py::arg("graph"))
+      .def("__len__", &Waypoints::size)
+      .def("__getitem__", [](const Waypoints& waypoints, std::int32_t number) {
+        std::optional<Graph> found = waypoints.find(number);
+        if (!found) throw py::index_error("there is no waypoint " + std::to_string(number) + " among " + std::to_string(waypoints.size()));
+        return std::move(*found);
+      }, py::arg("number"));
   py::class_<Session>(module, "State")
-      .def(py::init([](const Graph& graph, const RuleSet& rules, const NamedCosts& costs, std::int64_t max_locations) {
+      .def(py::init([](const Graph& graph, const RuleSet& rules, const NamedCosts& costs, std::int64_t max_locations, std::shared_ptr<Waypoints> waypoints) {
              if (max_locations < 0 || max_locations > kMostLocations) {
                throw InvalidInput("max_locations must lie in [1, " + std::to_string(kMostLocations) + "], or be 0 for one for each operator, got " +
                                   std::to_string(max_locations));
              }
              const py::gil_scoped_release release;
-             return Session(State::start(graph, rules.book, costs.costs, static_cast<std::int32_t>(max_locations)));
-           }), py::arg("graph"), py::arg("rules"), py::arg("cost_model"), py::arg("max_locations") = 0)
+             if (!waypoints) waypoints = std::make_shared<Waypoints>();
+             return Session(State::start(graph, rules.book, costs.costs, static_cast<std::int32_t>(max_locations)), std::move(waypoints));
+           }), py::arg("graph"), py::arg("rules"), py::arg("cost_model"), py::arg("max_locations") = 0, py::arg("waypoints") = nullptr)
       .def("copy", [](const Session& session) { return Session(session); })
-      .def("is_legal", [](const Session& session, std::int32_t rule, std::int32_t location) { return session.state().is_legal(rule, location); },
-           py::arg("rule"), py::arg("location"))
+      .def("is_legal", &Session::is_legal, py::arg("rule"), py::arg("location"))
+      .def_property_readonly("waypoints", &Session::waypoints)
+      .def_property_readonly("waypoint_rule", &Session::waypoint_rule)
       .def("step", &Session::step, py::arg("rule"), py::arg("location"))
       .def("step_everywhere", [](Session& session, std::int32_t rule) {
         std::vector<std::int32_t> locations = session.step_everywhere(rule);
@@ -122,7 +145,7 @@ void bind_state(py::module_& module) {
         return to_array(std::move(locations), {size});
       }, py::arg("rule"))
       .def("undo", &Session::undo)
-      .def("rematched", [](const Session& session) { return Session(session.state().rematched()); })
+      .def("rematched", [](const Session& session) { return Session(session.state().rematched(), session.waypoints()); })
       .def_property_readonly("graph", [](const Session& session) { return session.state().graph(); })
       .def_property_readonly("cost", [](const Session& session) {
         const py::gil_scoped_release release;

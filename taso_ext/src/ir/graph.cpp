@@ -92,9 +92,7 @@ void Graph::replace(const Graph& parent, ValueId old, ValueId fresh, bool take_n
 void Graph::finalize() {
   nodes_.freeze();
   values_.freeze();
-  std::vector<Hash128> origins;
-  for (std::size_t id = 0; id < nodes_.size(); ++id) origins.push_back(fold(Hash128{19, 20}, id));
-  origins_.freeze(std::move(origins));
+  renew_origins({19, 20});
   sort_and_link();
   node_hashes_.clear();
   hash_from(0);
@@ -149,6 +147,12 @@ void Graph::sort_and_link() {
   }
   output_uses_.assign(value_count, 0);
   for (const ValueId output : outputs_) output_uses_[output] += output_uses_[output] < 255;
+}
+
+void Graph::renew_origins(Hash128 seed) {
+  std::vector<Hash128> origins;
+  for (std::size_t id = 0; id < nodes_.size(); ++id) origins.push_back(fold(seed, id));
+  origins_.freeze(std::move(origins));
 }
 
 void Graph::number_sites() {

@@ -127,6 +127,8 @@ class Graph {
   void finalize();
   // Numbers the sites of the run-time nodes 0, 1, ... in topological order, when a model is read or an episode starts.
   void number_sites();
+  // Gives all nodes new origins, which differ between seeds.
+  void renew_origins(Hash128 seed);
 
   // Becomes a copy of `parent`, to be changed and then finalized; keeps the memory that it has allocated.
   void succeed(const Graph& parent);

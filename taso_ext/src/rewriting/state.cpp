@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "rewriting/waypoints.hpp"
+
 namespace rlflow {
 namespace {
 
@@ -86,6 +88,12 @@ State State::start(Graph graph, std::shared_ptr<const RuleBook> rules, std::shar
   state.find_all(*game->desk(), nullptr);
   state.sum_costs(nullptr, {}, Pricing::kExact);
   return state;
+}
+
+State State::moved_to(Graph graph) const {
+  require_same_interface(this->graph(), graph);
+  graph.renew_origins(graph.hash());
+  return start(std::move(graph), game_->shared_book(), game_->shared_costs(), game_->locations());
 }
 
 State State::after(const Match& match, Pricing pricing) const {

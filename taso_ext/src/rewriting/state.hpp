@@ -26,6 +26,8 @@ class Game {
   [[nodiscard]] const std::vector<Rule>& rules() const { return book_->rules; }
   [[nodiscard]] const RuleBook& book() const { return *book_; }
   [[nodiscard]] const CostModel& costs() const { return *costs_; }
+  [[nodiscard]] const std::shared_ptr<const RuleBook>& shared_book() const { return book_; }
+  [[nodiscard]] const std::shared_ptr<const CostModel>& shared_costs() const { return costs_; }
   [[nodiscard]] std::int32_t locations() const { return locations_; }
 
   // What one thread needs while it matches and prices.
@@ -84,6 +86,9 @@ class State {
   // Returns the plain hash of the graph after a match. That is a small part of the work of after(), unless the rule may
   // close a cycle.
   [[nodiscard]] Hash128 plain_hash_after(const Match& match) const;
+  // Returns the start of a game with the same rules, costs and number of locations on another graph, whose operators have
+  // origins of their own. Throws InvalidInput if its inputs or outputs are others.
+  [[nodiscard]] State moved_to(Graph graph) const;
   // Returns the same graph and locations with every match found anew, where after() finds them incrementally.
   [[nodiscard]] State rematched() const;
 

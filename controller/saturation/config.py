@@ -1,0 +1,81 @@
+"""Settings of equality saturation. This module imports neither egglog nor TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+
+SEARCHES = ("taso", "beam", "restarts", "passes")
+"""The searches that may go on from the extracted graph."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ExplorationLimits:
+    """When an exploration stops.
+
+    Attributes:
+      nodes: e-nodes. The rule with which they are reached is the last one that is carried out.
+      rounds: rounds.
+      seconds: time of the exploration; 0 means none. It is looked at between rules.
+      k_multi: rounds in which rules with several roots are carried out, k_multi of Tensat.
+      matches: the most matches of a rule in a round; a rule with more waits for rounds with twice, four times, … as
+        many.
+    """
+
+    nodes: int = 10_000
+    rounds: int = 15
+    seconds: float = 60.0
+    k_multi: int = 1
+    matches: int = 1_000
+
+    def __post_init__(self) -> None:
+        for name, least in (("nodes", 1), ("rounds", 1), ("seconds", 0), ("k_multi", 0), ("matches", 1)):
+            _require(name, getattr(self, name), least)
+
+
+@dataclasses.dataclass(frozen=True)
+class SaturationConfig:
+    """The settings of `saturation`. It also keeps the limit of time of searches, which all its parts share.
+
+    Attributes:
+      nodes, rounds, seconds, k_multi, matches: when the exploration stops, see `ExplorationLimits`.
+      extraction_seconds: time of the integer programs; 0: the greedy method alone.
+      then: the search that goes on from the extracted graph, with the settings of `search` and half of its time: taso,
+        beam, restarts or passes; none: nothing does. It is read where runs build their controllers.
+    """
+
+    nodes: int = ExplorationLimits.nodes
+    rounds: int = ExplorationLimits.rounds
+    seconds: float = ExplorationLimits.seconds
+    k_multi: int = ExplorationLimits.k_multi
+    matches: int = ExplorationLimits.matches
+    extraction_seconds: float = 60.0
+    then: str | None = None
+
+    def __post_init__(self) -> None:
+        self.limits()  # checks them
+        _require("extraction_seconds", self.extraction_seconds, 0)
+        if self.then is not None and self.then not in SEARCHES:
+            raise ValueError(
+                f"saturation: then is '{self.then}'; expected a search that goes on from the extracted graph: "
+                f"{', '.join(SEARCHES)}, or none."
+            )
+
+    def limits(self) -> ExplorationLimits:
+        """Returns when the exploration stops."""
+        return ExplorationLimits(self.nodes, self.rounds, self.seconds, self.k_multi, self.matches)
+
+    def within(self, seconds: float) -> SaturationConfig:
+        """Returns the settings with exploration and extraction shortened to a limit of time; 0 means none.
+
+        Exploration has half of the time at most: without extraction, nothing is found.
+        """
+        if not seconds:
+            return self
+        exploring = min(self.seconds or seconds, seconds / 2)
+        extracting = min(self.extraction_seconds, seconds - exploring)
+        return dataclasses.replace(self, seconds=exploring, extraction_seconds=extracting)
+
+
+def _require(name: str, value: float, least: float) -> None:
+    if not value >= least:
+        raise ValueError(f"saturation: {name} is {value}; expected {least} or more.")
