@@ -24,7 +24,6 @@ import numpy as np
 from environment.statistics.runs import interquartile_mean
 from experiments.errors import UserError
 from experiments.executors.units import DIRECTORY, Record
-from experiments.pipeline.collect import RECOLLECT
 from experiments.pipeline.evaluate import STAGE as EVALUATION
 from experiments.pipeline.learning import STAGE as TRAINING
 from experiments.pipeline.world_model import ACCURACY
@@ -173,8 +172,8 @@ def _with_rounds(record: Record) -> Iterator[Point]:
 def _learned_in(stage: str) -> int | None:
     """Returns the number of the round that learns from a stage; None if nothing does."""
     base, _, number = stage.rpartition("-")
-    name, played_by = (base, int(number)) if number.isdigit() else (stage, 0)
-    return None if name in JUDGED else played_by + (name == RECOLLECT)
+    name, learned_in = (base, int(number)) if number.isdigit() else (stage, 0)
+    return None if name in JUDGED else learned_in
 
 
 def improvement_of(returned: float) -> float:

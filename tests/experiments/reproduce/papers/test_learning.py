@@ -96,7 +96,7 @@ def test_without_a_world_model_steps_and_seconds_grow_with_the_updates() -> None
 
 def test_with_a_world_model_reality_is_known_at_the_end_of_each_round() -> None:
     stages = {"collect": 1.0, "encoder": 2.0, "mdn-rnn": 3.0, "accuracy": 100.0, "controller": 10.0, "exploit": 100.0}
-    stages |= {"recollect": 4.0, "mdn-rnn-1": 5.0, "accuracy-1": 100.0, "controller-1": 20.0, "evaluate": 100.0}
+    stages |= {"recollect-1": 4.0, "mdn-rnn-1": 5.0, "accuracy-1": 100.0, "controller-1": 20.0, "evaluate": 100.0}
     curve = {"step": [5, 10], "return": [0.0, 0.0]}
     rounds = [{"real_steps": 100, "dream": 9.0, "real": 1.0}, {"real_steps": 150, "dream": 9.0, "real": 2.0}]
     run = record(
