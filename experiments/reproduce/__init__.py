@@ -5,12 +5,12 @@ A module that makes one table has `add_options(parser)`, which adds the options 
 each. Most tables run their units of work with an executor (`experiments.executors`).
 
 Finished units are kept in `runs/reproduce/NAME/units` and are not done again. Some tables share the units of another
-one: `discrepancy-rules` those of `discrepancy`; `ablations`, `table2`, `transfer`, X-RLflow's tables and all figures
-but `fig-pairwise` those of `controllers`; and all other tables of world models except `mechanisms` and `truth` those of
-`accuracy`. The units of `accuracy`, `mechanisms`, `controllers`, `transfer`, `truth`, `table1` and `table3` have the
-same results on every machine, if no costs are measured, and are also looked for in `experiments/results/NAME/units`.
-`never-slower`, `contributions`, `anytime`, `repeats`, `sample-efficiency` and `baselines` share the runs of `rlflow
-optimise` in `runs/reproduce/defaults/units`.
+one: `discrepancy-rules` those of `discrepancy`; `ablations`, `peers`, `table2`, `transfer`, X-RLflow's tables and all
+figures but `fig-pairwise` those of `controllers`; and all other tables of world models except `mechanisms` and `truth`
+those of `accuracy`. The units of `accuracy`, `mechanisms`, `controllers`, `transfer`, `truth`, `table1` and `table3`
+have the same results on every machine, if no costs are measured, and are also looked for in
+`experiments/results/NAME/units`. `never-slower`, `contributions`, `anytime`, `repeats`, `sample-efficiency` and
+`baselines` share the runs of `rlflow optimise` in `runs/reproduce/defaults/units`.
 """
 
 from __future__ import annotations
@@ -59,6 +59,9 @@ TABLES = {
     ),
     "saturation": Entry(
         "search.saturation", "equality saturation: what it finds and takes, beside TASO's search (Tensat's comparison)"
+    ),
+    "peers": Entry(
+        "search.peers", "searches, saturation, partially equal rules and learning, after 10, 60 and 600 seconds"
     ),
     "partial": Entry(
         "search.partial", "what partially equal rules add at batch 1 and 16, beside the published times of PET and TASO"

@@ -234,6 +234,7 @@ def play(row: str, request: Request, progress: ProgressDisplay) -> Record:
         "rounds": [round_of(row) for row in training.rounds],
         **counts.to_json(),
         "minutes": sum(spent.values()) / 60,
+        "memory_mb": run.directory.peak_memory_bytes() / 1e6,
         "stages": spent,
         "rules": rules_of(own),
         "curves": curves_of(run.metrics.read()),
