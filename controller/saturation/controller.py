@@ -116,4 +116,5 @@ def about(found: Saturated) -> str:
     return (
         f"e-graph of {explored.nodes:,} nodes after {explored.rounds} rounds ({explored.stop}), {found.terms:,} terms "
         f"to choose from, extracted in {found.extraction_seconds:.1f} s: {best} by {found.costs}"
+        + "".join(f"; rule '{name}' has no pattern: {why}" for name, why in explored.inexpressible.items())
     )

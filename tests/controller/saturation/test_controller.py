@@ -21,7 +21,7 @@ from environment.verification import verify
 from experiments.cli import main
 from experiments.pipeline.replay import graphs_along
 from experiments.pipeline.stored import StoredRun
-from taso_ext import CostModel
+from taso_ext import CostModel, RuleSet
 from tests.commands import failure
 
 SMALL = SaturationConfig(nodes=1_500, rounds=4, extraction_seconds=4)
@@ -47,6 +47,13 @@ def test_the_episode_goes_to_the_extracted_graph_in_one_step() -> None:
     assert record.improvement > greedy.improvement + 0.2
     assert verify(env.model.source, env.model.export_checked(env.replay(record.best_actions))).equal
     assert "by roofline:rtx2070" in str(made.stop_reason)
+
+
+def test_a_rule_that_has_no_pattern_is_named_in_the_reason_why_it_stopped() -> None:
+    rules = RuleSet.parse("rule odd\n  var x: float[...]; z: float[...]\n  source y = Relu(x)\n  target y = Tanh(x)")
+    made = saturated(GraphSubstitutionEnv(MODEL, rules=rules))
+    assert made.actions == []
+    assert str(made.stop_reason).endswith("rule 'odd' has no pattern: no operator of its source reads z")
 
 
 def test_a_search_goes_on_from_the_extracted_graph() -> None:
