@@ -17,6 +17,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from experiments.reproduce.options import add_graphs, add_seeds
+from experiments.reproduce.search.controllers import PEERS
 from experiments.reproduce.search.controllers import PLAYERS as ALL
 from experiments.reproduce.search.plays import Player
 
@@ -55,8 +56,9 @@ def add_long(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_players(rows: Sequence[str], options: argparse.Namespace) -> dict[str, Player]:
-    """Returns the players of rows of `PLAYERS` or of `controllers`, by name, with the presets that `--long` names."""
-    players = {row: PLAYERS.get(row) or ALL[row] for row in rows}
+    """Returns the players of rows of `PLAYERS`, `controllers` or `peers`, with the presets that `--long` names."""
+    known = {**ALL, **PEERS, **PLAYERS}
+    players = {row: known[row] for row in rows}
     return {row: _longer(player) for row, player in players.items()} if options.long else players
 
 

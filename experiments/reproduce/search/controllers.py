@@ -54,6 +54,19 @@ PLAYERS: Mapping[str, Player] = {
     "xrlflow": Player("xrlflow"),
 }
 """The rows by name."""
+E_NODES = 20_000
+PEERS: Mapping[str, Player] = {
+    "taso partial": Player("taso", ("rules=default+partial", *PLAYERS["taso"].settings), drawn=False),
+    **{
+        f"saturation k{k}": Player(
+            "saturation",
+            (f"saturation.k_multi={k}", f"saturation.nodes={E_NODES}", "saturation.seconds=0"),
+            drawn=False,
+        )
+        for k in (0, 1, 2)
+    },
+}
+"""Rows that only other tables have: PET's rules, and equality saturation by the rounds of rules with several roots."""
 
 COLUMNS = {
     "graph": "cleaned in full",

@@ -42,7 +42,7 @@ from experiments.reproduce.options import (
     run_units,
 )
 from experiments.reproduce.papers.convergence import FOR_REAL, points_of
-from experiments.reproduce.search.controllers import PLAYERS, WORTH
+from experiments.reproduce.search.controllers import E_NODES, PEERS, PLAYERS, WORTH
 from experiments.reproduce.search.never_slower import our_best
 from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Play, Player
 from experiments.reproduce.table import UNDEFINED, Table, mean_of
@@ -59,19 +59,11 @@ QUICK = ("squeezenet1.1-tiny",)
 SEEDS = "0"
 LIMITS = {"smoke": "1,2", "full": "10,60,600"}
 """Limits of time [s], by scale."""
-E_NODES = 20_000
 ROWS: Mapping[str, Player] = {
     **{row: PLAYERS[row] for row in ("greedy", "taso")},
-    "taso partial": Player("taso", ("rules=default+partial", *PLAYERS["taso"].settings), drawn=False),
+    "taso partial": PEERS["taso partial"],
     **{row: PLAYERS[row] for row in ("beam", "restarts", "passes")},
-    **{
-        f"saturation k{k}": Player(
-            "saturation",
-            (f"saturation.k_multi={k}", f"saturation.nodes={E_NODES}", "saturation.seconds=0"),
-            drawn=False,
-        )
-        for k in (0, 1, 2)
-    },
+    **{row: player for row, player in PEERS.items() if player.controller == "saturation"},
     **{row: PLAYERS[row] for row in ("ppo real", "xrlflow", "ppo dream", "mcts")},
 }
 """The rows by name; those that learn are rows of `controllers` and share its runs."""

@@ -5,8 +5,6 @@ printed.py   what the paper prints
 costs.py     Table 1: the cost model against the clock
 steps.py     Table 3: candidates in a step
 settings.py  Table 4: hyperparameters, from the preset
-results.py   Table 2 and Figures 4 to 7: gains by the clock, rules, optimisation time, other input shapes
+results.py   Table 2 and Figures 4 to 8: gains by the clock, rules, optimisation time, other input shapes
 compare.py   what candidate graphs and attention buy, against the other controllers
-
-Figure 8, against Tensat, is made when equality saturation is there.
 """
