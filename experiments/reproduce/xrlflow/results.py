@@ -137,7 +137,7 @@ TABLE2 = _clocked(
     OF_TABLE2,
     (TASO, "taso partial"),
     "What TASO's search saves without and with PET's rules, by the clock",
-    "The paper prints, on an RTX 2070, "
+    "The paper prints "
     + "; ".join(f"{graph}: PET {pet} ms, TASO {taso} ms" for (graph, _), (pet, taso) in PRINTED.items())
     + ".",
 )
