@@ -249,10 +249,3 @@ class OperatorMeans:
     def predict(self, graph: FusionGraph) -> np.ndarray:
         """Returns the mean of each configurable tensor's operator, and the mean of all for an unknown one: [n]."""
         return np.array([self._means.get(each, self._mean) for each in graph.nodes[graph.configurable, 0]])
-
-
-def bytes_moved(graph: FusionGraph) -> np.ndarray:
-    """Returns the trivial prediction that what moves most matters most: bytes written and read [n]."""
-    tensors = graph.problem.tensors()
-    moved: np.ndarray = (tensors["bytes"] * (1 + tensors["uses"]))[graph.configurable]
-    return moved

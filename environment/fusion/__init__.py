@@ -8,7 +8,7 @@ kernels and how these are priced.
 from __future__ import annotations
 
 from environment.fusion.env import FusionEnv
-from environment.fusion.graphs import DEFAULT, DEVICES, RANDOM, FusionGraph, load
+from environment.fusion.graphs import DEFAULT, DEVICES, RANDOM, FusionGraph, bytes_moved, load
 from environment.fusion.objective import Objective
 
-__all__ = ["DEFAULT", "DEVICES", "RANDOM", "FusionEnv", "FusionGraph", "Objective", "load"]
+__all__ = ["DEFAULT", "DEVICES", "RANDOM", "FusionEnv", "FusionGraph", "Objective", "bytes_moved", "load"]

@@ -90,6 +90,13 @@ def load(graph: str | Path | OnnxModel, device: str) -> FusionGraph:
     return FusionGraph.of(model.graph, device, name)
 
 
+def bytes_moved(graph: FusionGraph) -> np.ndarray:
+    """Returns the trivial prediction that what moves most matters most: bytes written and read [n]."""
+    tensors = graph.problem.tensors()
+    moved: np.ndarray = (tensors["bytes"] * (1 + tensors["uses"]))[graph.configurable]
+    return moved
+
+
 def _columns(problem: FusionProblem) -> np.ndarray:
     tensors, edges = problem.tensors(), problem.edges()
     count = len(problem)
