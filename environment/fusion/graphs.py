@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from environment import zoo
-from taso_ext import NUM_FEATURE_OPERATORS, FusionProblem, Graph, OnnxModel
+from taso_ext import NUM_FEATURE_OPERATORS, FusionPlan, FusionProblem, Graph, OnnxModel
 
 NODE_COLUMNS = (
     *("operator", "log_elements", "log_bytes", "log_flops", "log_uses", "is_output", "configurable", "expensive"),
@@ -59,6 +59,10 @@ class FusionGraph:
         edges = problem.edges()
         links = np.stack([edges["producer"], edges["reader"]], axis=1).astype(np.int32)
         return cls(name, problem, _columns(problem), links, configurable)
+
+    def kernels(self, configuration: np.ndarray) -> list[tuple[list[int], list[int], float]]:
+        """Returns (members, loaded tensors, price in ms) of each kernel of a configuration uint8 [N]; asks no cost."""
+        return FusionPlan(self.problem, configuration).kernels()
 
     def start(self, configuration: str = DEFAULT, seed: int = 0) -> np.ndarray:
         """Returns a configuration to start from: the compiler's, or one with each decision drawn by a fair coin.
