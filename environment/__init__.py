@@ -14,8 +14,10 @@
 | `costs` | cost models: `costs.find("endtoend:cpu")`, `costs.names()` |
 | `rewards` | reward functions: `rewards.find("percent")`, `rewards.names()`, `rewards.register` |
 
-Importing this package registers `rlflow/GraphSubstitution-v0` with Gymnasium and loads neither TensorFlow nor ONNX
-Runtime: each name is imported when it is first used.
+`environment.fusion` is a second decision process on the same graphs: which operators share a kernel.
+
+Importing this package registers `rlflow/GraphSubstitution-v0` and `rlflow/Fusion-v0` with Gymnasium and loads neither
+TensorFlow nor ONNX Runtime: each name is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ _MODULE_OF = {
 }
 
 gymnasium.register("rlflow/GraphSubstitution-v0", entry_point="environment.substitution.env:GraphSubstitutionEnv")
+gymnasium.register("rlflow/Fusion-v0", entry_point="environment.fusion.env:FusionEnv")
 
 
 def make(

@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from experiments.config.flags import OF_CHECK, OF_EXPLAIN, add_flags, add_some_flags
+from experiments.config.flags import OF_CHECK, OF_EXPLAIN, OF_FUSE, add_flags, add_some_flags
 from experiments.runs.supervision import remember, remembered, supervised, watch
 
 if TYPE_CHECKING:
@@ -77,6 +77,9 @@ def build_parser() -> argparse.ArgumentParser:
     _add_check(commands)
     _add_validate(commands)
     _add_explain(commands)
+    commands.add_parser(
+        "fuse", help="plan which operators share a kernel, and write the plan"
+    ).add_late = _add_fuse_options
     _add_reproduce(commands)
     sweep = commands.add_parser("sweep", help="run every combination of some settings, and show what they do")
     sweep.add_late = _add_sweep_options
@@ -242,6 +245,26 @@ def _add_explain(commands: argparse._SubParsersAction[_Parser]) -> None:
     parser.add_argument("--rule", metavar="RULE", required=True, help="the rule's name (see: rlflow rules show)")
     parser.add_argument("--at", metavar="NODE", default="", help="the name of an operator that has to take part")
     add_some_flags(parser, OF_EXPLAIN)
+
+
+def _add_fuse_options(parser: _Parser) -> None:
+    from controller.fusion.search import METHODS
+    from environment.fusion import DEVICES
+    from experiments.pipeline.fuse import QUERIES, SEARCH
+
+    parser.description = (
+        "Searches a fusion plan of MODEL, from the compiler's, by the predicted prices of a GPU. OUT is the model with "
+        "the kernels as metadata of its operators, and with ONNX Runtime's operators for the groups that it has."
+    )
+    parser.add_argument("model", metavar="MODEL", help="path of an ONNX file, or a zoo name")
+    parser.add_argument("-o", "--output", metavar="OUT", type=Path, required=True, help="the ONNX file to write")
+    parser.add_argument("--gpu", default=DEVICES[0], help=f"whose prices: {', '.join(DEVICES)} ({DEVICES[0]})")
+    parser.add_argument("--search", default=SEARCH, help=f"{', '.join(METHODS)} ({SEARCH})")
+    parser.add_argument("--budget", metavar="N", type=int, help=f"queries ({QUERIES} for each decision)")
+    parser.add_argument("--advantages", metavar="FILE", type=Path, help="the trained model that guided search follows")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing OUT")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of sentences")
+    add_some_flags(parser, OF_FUSE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -417,6 +440,28 @@ def _explain(options: argparse.Namespace) -> int:
     return 0
 
 
+def _fuse(options: argparse.Namespace) -> int:
+    from experiments.pipeline.fuse import fuse
+    from experiments.runs.progress import make_progress
+
+    found = fuse(
+        options.model,
+        options.output,
+        _settings(options),
+        make_progress(),
+        device=options.gpu,
+        method=options.search,
+        budget=options.budget,
+        advantages=options.advantages,
+        force=options.force,
+    )
+    if options.json:
+        _print_json(found.to_json())
+    else:
+        print("\n".join(found.lines()))
+    return 0
+
+
 def _print_json(figures: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
     """Prints figures as JSON, which has no infinities and no NaN: they become null."""
     from experiments.runs.directory import without_nonfinite
@@ -523,6 +568,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "check": _check,
     "validate": _validate,
     "explain": _explain,
+    "fuse": _fuse,
     "reproduce": _reproduce,
     "sweep": _sweep,
     "report": _report,

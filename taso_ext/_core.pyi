@@ -1,6 +1,7 @@
 """Typed stub of the native engine (source: taso_ext/src)."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -133,6 +134,72 @@ class Graph:
           distance: of the farthest operators that count, in operators, in either direction.
         """
     def cost(self, model: CostModel) -> Cost: ...
+
+class FusionProblem:
+    """The tensors of a graph, who reads them how, and which of them a reader's kernel can compute itself.
+
+    A configuration is uint8 [N], a decision for each tensor; it is 1 where a tensor is fused into its readers, and may
+    be so for configurable tensors only. Tensors are numbered in topological order. Views have no tensor of their own.
+    Rules and prices are those of XLA's compiler for GPUs (taso_ext/src/fusion).
+
+    Raises:
+      ValueError: a device that is not among `devices()`.
+    """
+
+    def __init__(self, graph: Graph, device: str) -> None: ...
+    @staticmethod
+    def devices() -> list[str]: ...
+    def __len__(self) -> int: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def constants(self) -> dict[str, float]:
+        """The figures of the device that prices depend on."""
+    def tensors(self) -> dict[str, npt.NDArray[Any]]:
+        """Columns of the tensors, each [N].
+
+        `kind` (0 external, 1 loop, 2 transpose, 3 window, 4 reduction, 5 library, 6 opaque, 7 projection), `position`
+        of the operator in `Graph.nodes()` (-1 for externals), `output` (which of its results), `operator` (its id, one
+        id for all unknown ones), `is_output`, `configurable`, `expensive`, `uses`, `elements`, `bytes`, `flops`,
+        `loop_elements`.
+        """
+    def edges(self) -> dict[str, npt.NDArray[Any]]:
+        """Columns of the edges [E], by reader: `producer`, `reader`, `demanded`, `elementwise`, `absorbable`."""
+    def configurable(self) -> npt.NDArray[np.int32]:
+        """The configurable tensors, ascending."""
+    def neighbourhood(self, tensor: int, distance: int) -> npt.NDArray[np.int32]:
+        """Configurable tensors at most `distance` edges away, the tensor itself first if it is configurable."""
+    def compiler_default(self) -> npt.NDArray[np.uint8]:
+        """The configuration that the rules of XLA's greedy producer-consumer fusion give."""
+    @property
+    def queries(self) -> int:
+        """How many prices were asked for, by all plans of this problem. Nothing resets it."""
+
+class FusionPlan:
+    """A configuration of a problem, with its kernels and its cost.
+
+    Raises:
+      ValueError: a configuration of another size, or a decision for a tensor that is not configurable.
+    """
+
+    def __init__(self, problem: FusionProblem, configuration: npt.ArrayLike) -> None: ...
+    def configuration(self) -> npt.NDArray[np.uint8]: ...
+    def cost_ms(self) -> float:
+        """The sum of the prices of all kernels. Counts one query."""
+    def deltas_ms(self, tensors: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """For each of these tensors, the cost with its decision flipped minus the cost without. One query each."""
+    def flip(self, tensors: npt.ArrayLike) -> None:
+        """Flips decisions, one after the other. Counts no query."""
+    def gibbs(
+        self, sweeps: int, temperature_ms: float, seed: int
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+        """Gibbs sampling, p(decision | rest) proportional to exp(-cost / temperature); one query a visit.
+
+        Returns:
+          (tensor, delta in ms, whether it was flipped), a row for each visit in order.
+        """
+    def kernels(self) -> list[tuple[list[int], list[int], float]]:
+        """(members, loaded tensors, price in ms) of each kernel; the first member is the one that is written."""
 
 class GraphBuilder:
     """Builds a graph once; every method raises ValueError for malformed input.

@@ -169,6 +169,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 OF_CHECK, OF_EXPLAIN = ("--device", "--dim", "--inputs", "--seed"), ("--dim", "--clean", "--rules")
 """The flags that `rlflow check` and `rlflow explain` have too."""
+OF_FUSE = ("--dim", "--clean", "--seed")
+"""The flags that `rlflow fuse` has too."""
 
 
 def add_some_flags(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:

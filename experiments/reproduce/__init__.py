@@ -7,9 +7,9 @@ each. Most tables run their units of work with an executor (`experiments.executo
 Finished units are kept in `runs/reproduce/NAME/units` and are not done again. Some tables share the units of another
 one: `discrepancy-rules` those of `discrepancy`; `ablations`, `peers`, `table2`, `transfer`, X-RLflow's tables and all
 figures but `fig-pairwise` those of `controllers`; and all other tables of world models except `mechanisms` and `truth`
-those of `accuracy`. The units of `accuracy`, `mechanisms`, `controllers`, `transfer`, `truth`, `table1` and `table3`
-have the same results on every machine, if no costs are measured, and are also looked for in
-`experiments/results/NAME/units`. `never-slower`, `contributions`, `anytime`, `repeats`, `sample-efficiency` and
+those of `accuracy`. The tables about fusion share those of `fusion-table1`. The units of `accuracy`, `mechanisms`,
+`controllers`, `transfer`, `truth`, `table1` and `table3` have the same results on every machine, if no costs are
+measured, and are also looked for in `experiments/results/NAME/units`. `never-slower`, `contributions`, `anytime`, `repeats`, `sample-efficiency` and
 `baselines` share the runs of `rlflow optimise` in `runs/reproduce/defaults/units`.
 """
 
@@ -138,6 +138,14 @@ TABLES = {
     ),
     "mechanisms": Entry(
         "world_model.mechanisms", "what each mechanism brings that the published design does not have, left out alone"
+    ),
+    "fusion-table1": Entry(
+        "fusion.tables:TABLE1",
+        "fusion plans from the compiler's: what searches find, by queries (local advantages, Table 1)",
+    ),
+    "fusion-figure1": Entry("fusion.tables:FIGURE1", "the same from random plans (local advantages, Figure 1)"),
+    "fusion-ablations": Entry(
+        "fusion.tables:ABLATIONS_TABLE", "what guided fusion search owes to its parts, one change in each row"
     ),
     "fig-pairwise": Entry(
         "cost_model.fig_pairwise",

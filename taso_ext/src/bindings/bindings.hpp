@@ -21,6 +21,7 @@ namespace rlflow {
 
 void bind_graph(py::module_& module);
 void bind_costs(py::module_& module);
+void bind_fusion(py::module_& module);
 void bind_rules(py::module_& module);
 void bind_state(py::module_& module);
 void bind_features(py::module_& module);    // after bind_state: adds methods to State

@@ -31,6 +31,7 @@ PYBIND11_MODULE(_core, module) {
 
   bind_graph(module);
   bind_costs(module);
+  bind_fusion(module);
   bind_rules(module);
   bind_state(module);
   bind_features(module);

@@ -1,0 +1,1 @@
+"""Tables about fusion by local advantage functions: queries to equal results, curves, and ablations."""

@@ -1,0 +1,245 @@
+"""Fusion by local advantages: what searches find and how many prices they ask for.
+
+rlflow reproduce fusion-table1        # from the compiler's plan
+rlflow reproduce fusion-figure1       # from random plans
+rlflow reproduce fusion-ablations     # guided search and its model, one change in each row
+
+A model of advantages learns on training graphs. Searches of unseen graphs then have equal budgets of queries. The
+columns compare a search with random search of the same seed: the queries until it was as good as random search in the
+end. After the paper on local advantage functions, table 1 and figure 1. All tables share their units, which lie in the
+folder of fusion-table1. A full table takes about an hour on one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from controller.fusion.search import METHODS, SearchConfig
+from environment.fusion import DEFAULT, RANDOM
+from experiments.executors.local import Record, Unit
+from experiments.reproduce.fusion.units import (
+    BY_BYTES,
+    PLANS,
+    PREDICTORS,
+    SEEDS,
+    Learning,
+    devices_of,
+    judged,
+    learned,
+    searched,
+)
+from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
+from experiments.reproduce.table import UNDEFINED, Experiment, Figure, Table, interval_of_seeds
+from experiments.runs.progress import ProgressDisplay
+
+DESCRIPTION = __doc__ or ""
+PUBLISHED = "18 % at 1400 / 3500 queries (GraphNets), 5 % at 300 / 4500 (U-Net), 5 % at 2000 / 4500 (DeepRank), 2 % at "
+PUBLISHED += "2100 / 2.8 % at 3000 (MnasNet), 2.3 % at 400 / 0.5 % at 100 (SSD-MobileNet)"
+COLUMNS = {
+    "device": "preset of the prices",
+    "graph": "an unseen graph",
+    "configurable": "its decisions",
+    "search": "method",
+    "improvement": "over the start, of the best plan after the whole budget; mean of the seeds [%]",
+    "low": "lower end of the 95 % interval",
+    "high": "upper end",
+    "reached": "share of the seeds that became as good as random search in the end [%]",
+    "queries": "queries until then, mean of the seeds; the whole budget for a seed that never did",
+    "share": "the same relative to random search's queries until its own best plan [%]",
+    "spearman": "rank correlation of predicted and true |advantage|, on plans of this graph",
+    "recall": "share of the top decile of |advantage| that is in the top decile of the predictions [%]",
+    "trivial": "the better of two trivial predictors, mean of the operator type and bytes moved, by recall [%]",
+}
+FORMATS = {
+    **dict.fromkeys(("improvement", "low", "high"), ".2f"),
+    **dict.fromkeys(("reached", "share", "recall", "trivial", "queries"), ".0f"),
+    "spearman": ".2f",
+    "configurable": ",d",
+}
+ABLATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "guided": ({}, {}),
+    "signed advantages": ({"signed": True}, {}),
+    "label a / σ": ({"label": "linear"}, {}),
+    "samples as they come": ({"top_share_of_batch": 0.1}, {}),
+    "no memory, as published": ({}, {"memory": False}),
+    "distance 0": ({}, {"distance": 0}),
+    "distance 2": ({}, {"distance": 2}),
+    "top 1 %": ({}, {"alpha": 1.0}),
+    "top 20 %": ({}, {"alpha": 20.0}),
+    "3 training graphs": ({}, {}),
+    "1 training graph": ({}, {}),
+}
+"""The changed fields of `AdvantageConfig` and of `SearchConfig` in each row of the ablations."""
+FEWER = {"3 training graphs": 3, "1 training graph": 1}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that only these tables have."""
+    add_graphs(parser, ", ".join(PLANS["full"].unseen))
+    parser.add_argument("--presets", metavar="A,B", help="device presets of the prices (v100,h100)")
+    add_seeds(parser, SEEDS)
+
+
+def _reproduce(start: str, options: argparse.Namespace, progress: ProgressDisplay) -> Table:
+    plan, seeds, devices = PLANS[options.scale], chosen_seeds(options, SEEDS), devices_of(options.presets)
+    graphs = chosen_graphs(options) if options.graphs else list(plan.unseen)
+    learnings = [Learning(device, seed, plan) for device in devices for seed in seeds]
+    run_units(
+        [Unit(f"model {each.device} {each.seed}", partial(learned, each)) for each in learnings], options, progress
+    )
+    config = SearchConfig(budget=plan.queries, start=start)
+    found = [
+        Unit(f"{graph} {method} {each.device} {each.seed}", partial(searched, graph, method, config, each, method))
+        for graph in graphs
+        for method in (*METHODS, BY_BYTES)
+        for each in learnings
+    ]
+    records = run_units(found, options, progress)
+    judgements = [
+        Unit(f"quality {graph} {each.device} {each.seed}", partial(judged, each, graph))
+        for graph in graphs
+        for each in learnings
+    ]
+    rows = rows_of(records, run_units(judgements, options, progress))
+    figures: dict[str, Figure] = {
+        f"{graph}-{device}": partial(
+            _draw, graph, device, [r for r in records if (r["graph"], r["device"]) == (graph, device)]
+        )
+        for graph in graphs
+        for device in devices
+    }
+    return Table(
+        f"What fusion searches find from {'the compiler’s plan' if start == DEFAULT else 'random plans'}",
+        COLUMNS,
+        FORMATS,
+        rows,
+        options.command_line,
+        f"Training graphs: {', '.join(plan.training)}; {plan.frames} configurations of each, {plan.steps:,} gradient "
+        f"steps. Budget: {plan.queries} queries for each decision. Seeds {', '.join(map(str, seeds))}. Published "
+        f"(guided / random, from the default): {PUBLISHED}.",
+        finding(rows),
+        figures,
+    )
+
+
+def _reproduce_ablations(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
+    plan, seeds, devices = PLANS[options.scale], chosen_seeds(options, SEEDS), devices_of(options.presets)
+    graphs = chosen_graphs(options) if options.graphs else list(plan.unseen)
+    models, searches = [], []
+    for device in devices[:1] if options.presets is None else devices:
+        for seed in seeds:
+            plain = Learning(device, seed, plan)
+            for variant, (of_model, of_search) in ABLATIONS.items():
+                fewer = plan.training[: FEWER.get(variant, len(plan.training))]
+                changed = _with_training(Learning(device, seed, plan, tuple(of_model.items())), fewer)
+                if changed not in models:
+                    models.append(changed)
+                config = SearchConfig(budget=plan.queries, start=RANDOM, **of_search)
+                searches += [(graph, "guided", config, changed, variant) for graph in graphs]
+            base = SearchConfig(budget=plan.queries, start=RANDOM)
+            searches += [(graph, "random", base, plain, "random") for graph in graphs]
+    run_units([Unit(f"model {i}", partial(learned, each)) for i, each in enumerate(models)], options, progress)
+    units = [
+        Unit(
+            " ".join((graph, variant, each.device, str(each.seed))),
+            partial(searched, graph, method, config, each, variant),
+        )
+        for graph, method, config, each, variant in searches
+    ]
+    rows = rows_of(run_units(units, options, progress), [])
+    columns = {key: text for key, text in COLUMNS.items() if key not in ("spearman", "recall", "trivial")}
+    return Table(
+        "What guided fusion search owes to its parts",
+        columns,
+        FORMATS,
+        rows,
+        options.command_line,
+        f"From random plans; each row changes one thing of `guided`. Training graphs: {', '.join(plan.training)}.",
+    )
+
+
+def _with_training(learning: Learning, names: Sequence[str]) -> Learning:
+    from dataclasses import replace
+
+    return replace(learning, plan=replace(learning.plan, training=tuple(names)))
+
+
+def rows_of(records: Sequence[Record], judgements: Sequence[Record]) -> list[Record]:
+    """Returns the rows of the table from the records of searches and of the quality of predictions."""
+    rows = []
+    for device, graph, variant in dict.fromkeys((r["device"], r["graph"], r["variant"]) for r in records):
+        here = [r for r in records if (r["device"], r["graph"]) == (device, graph)]
+        own, plain = (sorted((r for r in here if r["variant"] == each), key=_seed) for each in (variant, "random"))
+        mean, low, high = interval_of_seeds([_improvement(record) for record in own])
+        asked = [_queries_to(record, base["curve"][-1][1]) for record, base in zip(own, plain, strict=True)]
+        until = [each or record["budget"] for each, record in zip(asked, own, strict=True)]
+        row = {"device": device, "graph": graph, "search": variant, "configurable": own[0]["configurable"]}
+        row |= {"improvement": mean, "low": low, "high": high, "queries": float(np.mean(until))}
+        row["reached"] = 100 * float(np.mean([each is not None for each in asked]))
+        row["share"] = 100 * float(np.mean(until)) / float(np.mean([base["curve"][-1][0] for base in plain]))
+        quality = [j for j in judgements if (j["device"], j["graph"]) == (device, graph)] if variant == "guided" else []
+        if quality:
+            row["spearman"] = float(np.mean([each["learned"]["spearman"] for each in quality]))
+            row["recall"] = 100 * float(np.mean([each["learned"]["recall"] for each in quality]))
+            trivial = [np.mean([each[name]["recall"] for each in quality]) for name in PREDICTORS[1:]]
+            row["trivial"] = 100 * float(max(trivial))
+        rows.append({**dict.fromkeys(("spearman", "recall", "trivial"), UNDEFINED), **row})
+    return rows
+
+
+def finding(rows: Sequence[Record]) -> str:
+    """Returns on how many graphs guided search needs at most half of random search's queries, and where it does not."""
+    parts = []
+    for device in dict.fromkeys(row["device"] for row in rows):
+        guided = [row for row in rows if row["device"] == device and row["search"] == "guided"]
+        wins = [row["graph"] for row in guided if row["share"] <= 50]
+        losses = [
+            f"{row['graph']} ({row['share']:.0f} %, reached by {row['reached']:.0f} % of the seeds)"
+            for row in guided
+            if row["share"] > 50
+        ]
+        parts.append(
+            f"Under the prices of {device}, guided search needs at most half of random search's queries to results as "
+            f"good on {len(wins)} of {len(guided)} unseen graphs{f'; not on {chr(44).join(losses)}' if losses else ''}."
+        )
+    return " ".join(parts)
+
+
+def _seed(record: Record) -> int:
+    return int(record["seed"])
+
+
+def _improvement(record: Record) -> float:
+    return float(100 * (1 - record["curve"][-1][1] / record["start_ms"]))
+
+
+def _queries_to(record: Record, cost_ms: float) -> int | None:
+    return next((int(asked) for asked, cost in record["curve"] if cost <= cost_ms), None)
+
+
+def _draw(graph: str, device: str, records: Sequence[Record], path: Path) -> None:
+    from experiments.reports.plots import plot_steps
+
+    lines = {}
+    for method in dict.fromkeys(record["method"] for record in records):
+        own = [record for record in records if record["method"] == method]
+        places = sorted({asked for record in own for asked, _ in record["curve"]} | {own[0]["budget"]})
+        lines[method] = [(float(place), float(np.mean([_after(record, place) for record in own]))) for place in places]
+    plot_steps(path, f"{graph}, {device}", lines, "queries", "improvement, mean of the seeds [%]")
+
+
+def _after(record: Record, queries: int) -> float:
+    """Returns the improvement that was known after so many queries, in percent."""
+    best = min(cost for asked, cost in record["curve"] if asked <= max(queries, record["curve"][0][0]))
+    return float(100 * (1 - best / record["start_ms"]))
+
+
+TABLE1 = Experiment(DESCRIPTION, add_options, partial(_reproduce, DEFAULT))
+FIGURE1 = Experiment(DESCRIPTION, add_options, partial(_reproduce, RANDOM))
+ABLATIONS_TABLE = Experiment(DESCRIPTION, add_options, _reproduce_ablations)
