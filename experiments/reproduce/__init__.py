@@ -9,8 +9,8 @@ one: `discrepancy-rules` those of `discrepancy`; `ablations`, `peers`, `table2`,
 figures but `fig-pairwise` those of `controllers`; and all other tables of world models except `mechanisms` and `truth`
 those of `accuracy`. The tables about fusion share those of `fusion-table1`. The units of `accuracy`, `mechanisms`,
 `controllers`, `transfer`, `truth`, `table1` and `table3` have the same results on every machine, if no costs are
-measured, and are also looked for in `experiments/results/NAME/units`. `never-slower`, `contributions`, `anytime`, `repeats`, `sample-efficiency` and
-`baselines` share the runs of `rlflow optimise` in `runs/reproduce/defaults/units`.
+measured, and are also looked for in `experiments/results/NAME/units`. `never-slower`, `contributions`, `anytime`,
+`repeats`, `sample-efficiency` and `baselines` share the runs of `rlflow optimise` in `runs/reproduce/defaults/units`.
 """
 
 from __future__ import annotations
