@@ -38,7 +38,7 @@ class ForwardPass:
 
 def write_forward(nodes: Iterable[onnx.NodeProto], values: Values, writer: NodeWriter) -> ForwardPass:
     """Writes the nodes of a model as training computes them."""
-    done = ForwardPass()
+    done, written = ForwardPass(), set[str]()
     for original in nodes:
         node = _with_names(original, done.names)
         operation = Operation.of(node, values, writer)
@@ -47,6 +47,9 @@ def write_forward(nodes: Iterable[onnx.NodeProto], values: Values, writer: NodeW
             writer.copy(node)
         else:
             operation = _in_training(operation, rule, done)
+            if operation.y in written:  # an equal operator computes the same value; its gradient counts once
+                continue
+            written.add(operation.y)
         done.operations.append(operation)
     return done
 

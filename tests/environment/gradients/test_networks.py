@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from typing import Any
 
@@ -24,7 +23,14 @@ from tests.environment.gradients.case import Arrays, run, session
 
 TINY = [name for name in zoo.names() if name.endswith("-tiny")]
 QUICK = {"squeezenet1.1-tiny", "resnet18-tiny", "bert-base-tiny", "nasrnn-tiny"}
-NETWORKS = [name if name in QUICK else pytest.param(name, marks=pytest.mark.full) for name in TINY]
+UNGROUPED = "resnext50-tiny"
+"""A network whose grouped convolutions TensorFlow cannot differentiate on a CPU."""
+
+
+def networks(*left_out: str) -> list[Any]:
+    """Returns the tiny networks; all but the quick ones are checked on request only."""
+    names = [name for name in TINY if name not in left_out]
+    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.full) for name in names]
 
 
 def random_feeds(model: onnx.ModelProto, seed: int = 0) -> Arrays:
@@ -33,7 +39,7 @@ def random_feeds(model: onnx.ModelProto, seed: int = 0) -> Arrays:
     return timing_feeds(specs, np.random.default_rng(seed))
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", networks(UNGROUPED))
 def test_gradients_are_those_of_tensorflow(name: str) -> None:
     model = zoo.build(name)
     training = training_graph(model)
@@ -117,14 +123,14 @@ def slope(opened: Any, feeds: Arrays, weight: str, value: np.ndarray, direction:
     return (above - below) / (2 * step)
 
 
-@pytest.mark.parametrize("name", sorted(QUICK))
+@pytest.mark.parametrize("name", [*sorted(QUICK), UNGROUPED])
 def test_gradients_are_slopes_of_the_loss(name: str) -> None:
     """Along the part of each weight's gradient that a random half of its elements make, the slope is its length."""
     training, generator = training_graph(zoo.build(name)), np.random.default_rng(0)
     feeds = random_feeds(training)
     opened, found = session(training), run(training, feeds)
     weights = {t.name: onnx.numpy_helper.to_array(t) for t in training.graph.initializer}
-    agreeing, checked = 0, 0
+    ratios = []
     for key, gradient in found.items():
         weight = key.removesuffix(".gradient")
         if key == "loss" or np.abs(gradient).max() < 1e-4:
@@ -133,12 +139,12 @@ def test_gradients_are_slopes_of_the_loss(name: str) -> None:
         length = float(np.linalg.norm(part))
         if length < 0.2 * np.linalg.norm(gradient):
             continue
-        checked += 1
         step = min(0.003, 0.001 * float(found["loss"]) / length)
         measured = slope(opened, feeds, weight, weights[weight], part / np.float32(length), step)
-        agreeing += math.isclose(measured, length, rel_tol=0.03)
-    assert checked > 0.5 * (len(found) - 1)
-    assert agreeing >= 0.95 * checked  # a few steps pass kinks of ReLUs and of maxima
+        ratios.append(measured / length)
+    assert len(ratios) > 0.5 * (len(found) - 1)
+    assert np.median(ratios) == pytest.approx(1, abs=0.005)
+    assert np.mean(np.abs(np.array(ratios) - 1) < 0.03) > 0.85  # some steps pass kinks of ReLUs and of maxima
 
 
 def test_the_gradient_of_a_sum_of_losses_is_the_sum_of_gradients() -> None:
@@ -238,7 +244,7 @@ def test_an_optimiser_makes_the_loss_smaller() -> None:
 
 
 @pytest.mark.parametrize("optimiser", [None, "adam"])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", networks())
 def test_training_graphs_are_valid_and_the_engine_keeps_what_they_compute(name: str, optimiser: str | None) -> None:
     model = training_graph(zoo.build(name), optimiser=optimiser)
     onnx.checker.check_model(model, full_check=True)

@@ -58,6 +58,21 @@ def test_equal_elements_of_a_pool_give_their_gradient_to_the_one_that_the_pool_t
     np.testing.assert_array_equal(gradient, expected)
 
 
+def test_equal_operators_are_differentiated_once() -> None:
+    """The forward pass computes them once, and the cotangents of both come together there."""
+    x = np.random.default_rng(0).standard_normal((1, 2, 6, 6), dtype=np.float32)
+    attributes = {"kernel_shape": [3, 3], "strides": [2, 2]}
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["left"], **attributes),
+        helper.make_node("Exp", ["left"], ["between"]),
+        helper.make_node("MaxPool", ["x"], ["right"], **attributes),
+        helper.make_node("Mul", ["right", "between"], ["y"]),
+    ]
+    once = [*nodes[:2], helper.make_node("Mul", ["left", "between"], ["y"])]
+    found, expected = (run(training_graph(model_of(each, "y", x=x), loss="sum"), {}) for each in (nodes, once))
+    np.testing.assert_array_equal(found["x.gradient"], expected["x.gradient"])
+
+
 def test_running_statistics_move_towards_those_of_the_batch() -> None:
     generator = np.random.default_rng(0)
     x = generator.standard_normal((4, 3, 5), dtype=np.float32)
