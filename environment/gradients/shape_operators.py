@@ -89,12 +89,16 @@ def _slices(op: Operation) -> dict[int, tuple[int, int]]:
 
 
 def gather(op: Operation) -> Gradients:
-    """Gather: rows that were read several times take the sum of their gradients."""
+    """Gather: rows that were read several times take the sum of their gradients; one known row is padded instead."""
     dims, axis = op.dims(op.x), op.attribute("axis") % len(op.dims(op.x))
-    count = math.prod(op.dims(op.inputs[1]))
-    rows = op.reshaped(op.cotangent, [*dims[:axis], count, *dims[axis + 1 :]])
+    count, known = math.prod(op.dims(op.inputs[1])), op.values.constant(op.inputs[1])
     flat = [*dims[:axis], count, *dims[axis + 1 :]]
-    return [scattered(op, rows, op.reshaped(op.inputs[1], [count]), flat, axis, dims[axis])]
+    rows = op.reshaped(op.cotangent, flat)
+    if known is None or count != 1:
+        return [scattered(op, rows, op.reshaped(op.inputs[1], [count]), flat, axis, dims[axis])]
+    place, around = int(known.reshape(())) % dims[axis], [0] * 2 * len(dims)
+    around[axis], around[len(dims) + axis] = place, dims[axis] - place - 1
+    return [op.write("Pad", rows, op.integers(around))]
 
 
 def scattered(op: Operation, value: str, places: str, dims: Sequence[int], axis: int, size: int) -> str:
