@@ -90,6 +90,8 @@ def build_parser() -> argparse.ArgumentParser:
         "costs": "record, show, export and import measured prices of operators",
     }.items():
         commands.add_parser(group, help=about).add_late = _add_subcommands
+    gradients = commands.add_parser("gradients", help="write the training graph of a model: loss, gradients, optimiser")
+    gradients.add_late = _add_gradient_options
     zoo = commands.add_parser("zoo", help="list the built-in models, or write one to a file")
     zoo.add_argument("name", nargs="?", help="the model to write")
     zoo.add_argument("-o", "--output", type=Path, help="the ONNX file to write")
@@ -111,6 +113,12 @@ def _add_sweep_options(parser: _Parser) -> None:
 
 def _add_report_options(parser: _Parser) -> None:
     from experiments.reports.command import add_options
+
+    add_options(parser)
+
+
+def _add_gradient_options(parser: _Parser) -> None:
+    from experiments.gradients import add_options
 
     add_options(parser)
 
@@ -542,6 +550,12 @@ def _report(options: argparse.Namespace) -> int:
     return run(options)
 
 
+def _gradients(options: argparse.Namespace) -> int:
+    from experiments.gradients import run
+
+    return run(options)
+
+
 def _zoo(options: argparse.Namespace) -> int:
     from environment import zoo
     from experiments.errors import UserError
@@ -574,6 +588,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "report": _report,
     "rules": _with_subcommands,
     "costs": _with_subcommands,
+    "gradients": _gradients,
     "zoo": _zoo,
 }
 

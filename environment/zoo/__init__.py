@@ -23,14 +23,22 @@
 | `t5-small`               | 35,330,816  | 128 tokens | Raffel et al. 2020, the encoder                         |
 | `vgg19`                  | 143,667,240 | 224 x 224  | Simonyan and Zisserman 2015, configuration E            |
 | `csrnet`                 | 16,263,489  | 224 x 224  | Li et al. 2018, configuration B: dilated convolutions   |
+| `mnasnet`                | 4,383,312   | 224 x 224  | Tan et al. 2019, MnasNet-B1                             |
+| `unet`                   | 31,030,658  | 572 x 572  | Ronneberger et al. 2015                                 |
+| `ssd-mobilenet`          | 6,819,839   | 300 x 300  | Liu et al. 2016 with Howard et al. 2017, 91 classes     |
+| `graph-network`          | 485,912     | 1024 edges | Battaglia et al. 2018, encode, process, decode          |
+| `dlrm`                   | 4,635,985   | 26 + 13    | Naumov et al. 2019, tables of 10,000 rows               |
+| `rnnlm`                  | 108,095,248 | 40 tokens  | Zaremba et al. 2014: LSTMs of 2048, unrolled            |
+| `nmt`                    | 170,967,296 | 2 x 40     | Bahdanau et al. 2015 with LSTMs of 1024, unrolled       |
 
-The last five are no part of the papers' tables. `composed-0` and `composed-1` are random compositions of the blocks of
-SqueezeNet, Inception v3 and DALL·E mini, drawn from the seed in the name (`environment.zoo.composed`). No paper defines
-them, and tables leave them out by default. `generated-N` is another such composition for every seed N; `names` does not
-list them, because there are too many.
+The networks after the gap are no part of the papers' tables. `composed-0` and `composed-1` are random compositions of
+the blocks of SqueezeNet, Inception v3 and DALL·E mini, drawn from the seed in the name (`environment.zoo.composed`). No
+paper defines them, and tables leave them out by default. `generated-N` is another such composition for every seed N;
+`names` does not list them, because there are too many.
 
 A name can be followed by changed sizes: `bert-base:layers=6,sequence=64`, `resnet18:batch=16` (see the configurations
-of the families; BERTs, ResNets, Inception v3, `nasrnn`, `vgg19` and `csrnet` have a batch).
+of the families; BERTs, ResNets, Inception v3, `nasrnn` and those from `vgg19` on, but for
+`graph-network`, have a batch).
 
 Every network has a `-tiny` variant of the same structure for tests; all BERTs share one. `build` imports a family's
 module and builds a network only when it is called. A graph's weights depend on its name alone, so a name stands for the
@@ -71,8 +79,18 @@ _FAMILIES = {
     "t5-small": "t5",
     "vgg19": "vgg",
     "csrnet": "vgg",
+    "mnasnet": "mnasnet",
+    "unet": "unet",
+    "ssd-mobilenet": "ssd_mobilenet",
+    "graph-network": "graph_network",
+    "dlrm": "dlrm",
+    "rnnlm": "lstm",
+    "nmt": "lstm",
 }
-_UNPUBLISHED = ("composed", "t5", "vgg")
+_UNPUBLISHED = (
+    *("composed", "t5", "vgg"),
+    *("mnasnet", "unet", "ssd_mobilenet", "graph_network", "dlrm", "lstm"),
+)
 """Families that are no part of the papers' tables."""
 _OTHER_SIZES = {"minilm-l6": "bert", "bert-l2-h128": "bert"}
 """Networks of a family above whose tiny variant is that of another one."""

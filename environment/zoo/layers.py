@@ -79,6 +79,13 @@ class GraphWriter:
         self._graph.node.append(helper.make_node(op_type, list(inputs), [value], name=name, **attributes))
         return value
 
+    def split(self, value: str, count: int, *, axis: int, scope: str = "") -> list[str]:
+        """Adds a node that splits a value into equal parts, and returns their names."""
+        first = self.node("Split", value, scope=scope, axis=axis, num_outputs=count)
+        node, stem = self._graph.node[-1], first.removesuffix("_0")
+        node.output.extend(f"{stem}_{part}" for part in range(1, count))
+        return list(node.output)
+
     def model(self) -> onnx.ModelProto:
         """Returns the finished model; the writer must not be used afterwards, because they share the graph."""
         return self._model

@@ -80,7 +80,7 @@ def at_smoke_scale(words: Sequence[str]) -> list[str]:
         return [subcommand, *others, *([] if "--scale" in others else ["--scale", "smoke"])]
     if subcommand == "sweep" and others[0] != "show":
         return [subcommand, *(_few_values(word) for word in others), *_set(TINY)]
-    if subcommand == "zoo" and "-o" in others:
+    if subcommand in ("zoo", "gradients") and "-o" in others:
         return [subcommand, *others, "--force"]
     return [subcommand, *others, *(_set(["measure.pairs=2"]) if subcommand == "check" else [])]
 

@@ -126,6 +126,17 @@ def _gather(node: Node, inputs: Inputs) -> list[Laid]:
     return [Laid(tf.gather(x.plain(), where, axis=axis))]
 
 
+def _scatter_elements(node: Node, inputs: Inputs) -> list[Laid]:
+    x, indices, updates = required(inputs, 3)
+    if node.attribute("reduction", "none") != "add":
+        raise node.unsupported("another reduction than a sum")
+    axis, where = node.attribute("axis", 0) % x.rank, indices.plain()
+    where = tf.where(where < 0, where + tf.cast(x.dims[axis], where.dtype), where)
+    others = tf.meshgrid(*(tf.range(size, dtype=where.dtype) for size in indices.dims), indexing="ij")
+    places = tf.stack([where if place == axis else other for place, other in enumerate(others)], -1)
+    return [Laid(tf.tensor_scatter_nd_add(x.plain(), places, updates.plain()))]
+
+
 def _expand(node: Node, inputs: Inputs) -> list[Laid]:
     (x,) = required(inputs)
     shape = node.constant(inputs, 1, "shape")
@@ -168,6 +179,7 @@ REARRANGEMENTS: dict[str, Operator] = {
     "Gather": _gather,
     "Pad": _pad,
     "Reshape": _reshape,
+    "ScatterElements": _scatter_elements,
     "Shape": _shape,
     "Slice": _slice,
     "Split": _split,

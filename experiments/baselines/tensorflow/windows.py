@@ -129,6 +129,23 @@ def _conv(node: Node, inputs: Inputs) -> list[Laid]:
     return _result(found if bias is None else tf.nn.bias_add(found, bias.plain()), x.rank)
 
 
+def _conv_transpose(node: Node, inputs: Inputs) -> list[Laid]:
+    x, weight = required(inputs, 2)
+    given = {name: node.attribute(name, default) for name, default in (("group", 1), ("auto_pad", "NOTSET"))}
+    dilated = any(step != 1 for step in node.attribute("dilations", []))
+    if x.rank != 4 or given != {"group": 1, "auto_pad": "NOTSET"} or node.attribute("output_shape", None) or dilated:
+        raise node.unsupported("groups, dilations, automatic pads, or another number of axes than two")
+    strides, pads = node.attribute("strides", [1, 1]), node.attribute("pads", [0] * 4)
+    extra = node.attribute("output_padding", [0, 0])
+    axes = zip(x.dims[2:], strides, weight.dims[2:], extra, strict=True)
+    sizes = [(size - 1) * stride + extent + more for size, stride, extent, more in axes]
+    kernel, data = weight.laid((2, 3, 1, 0)), x.laid(channels_last(4))
+    whole = tf.nn.conv2d_transpose(data, kernel, [x.dims[0], *sizes, weight.dims[1]], strides, "VALID")
+    found = whole[:, pads[0] : sizes[0] - pads[2], pads[1] : sizes[1] - pads[3]]
+    bias = inputs[2] if len(inputs) > 2 else None
+    return _result(found if bias is None else tf.nn.bias_add(found, bias.plain()), x.rank)
+
+
 def _max_pool(node: Node, inputs: Inputs) -> list[Laid]:
     if len(node.proto.output) > 1:
         raise node.unsupported("the indices")
@@ -185,6 +202,7 @@ def _global_pool(function: Callable[..., Any]) -> Operator:
 WINDOWS: dict[str, Operator] = {
     "AveragePool": _average_pool,
     "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
     "GlobalAveragePool": _global_pool(tf.reduce_mean),
     "GlobalMaxPool": _global_pool(tf.reduce_max),
     "MaxPool": _max_pool,

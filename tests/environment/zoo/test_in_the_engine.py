@@ -15,6 +15,9 @@ from taso_ext import CostModel, OnnxModel, RuleSet, State
 RULES = RuleSet.default()
 NETWORKS = [name if name.endswith("-tiny") else pytest.param(name, marks=pytest.mark.full) for name in zoo.names()]
 
+WITHOUT_REWRITES = {"unet", "unet-tiny"}
+"""Networks that are there for their training graphs, and that no shipped rule rewrites."""
+
 
 def outputs(model: onnx.ModelProto) -> list[np.ndarray]:
     options = onnxruntime.SessionOptions()
@@ -55,7 +58,7 @@ def test_engine_keeps_the_function(name: str, clean: str) -> None:
     assert_equal_outputs(loaded.export(loaded.graph), expected)
 
     state, draw = State(loaded.graph, RULES, CostModel.roofline("rtx2070")), random.Random(0)
-    assert len(state.legal_actions()), "no rewrite is legal: nothing to learn from this graph"
+    assert len(state.legal_actions()) or name in WITHOUT_REWRITES, "no rewrite is legal: nothing to learn from it"
     for _ in range(10):
         actions = state.legal_actions()
         if not len(actions):
