@@ -17,8 +17,8 @@ from environment.substitution.omission import leave_out
 from taso_ext import CostModel, State, UnpricedError, search_taso
 
 Actions = tuple[tuple[int, int], ...]
-PROCESSORS = ("xeon",)
-"""The roofline presets that describe processors."""
+PROCESSORS, CARDS = ("xeon",), ("rtx2070", "gtx1080", "k80", "v100", "h200")
+"""The roofline presets that guide searches: those of one core, and those of cards."""
 PROPOSALS = 1000
 """Number of graphs that the search for a proposal expands, and of passes that it tries."""
 MOST_TIMES = 3
@@ -65,9 +65,9 @@ class Move:
 
 
 def rooflines(device: str) -> list[CostModel]:
-    """Returns all rooflines; those of the same kind as a runtime's device come first."""
-    alike = [each for each in CostModel.devices() if (each in PROCESSORS) == (device == "cpu")]
-    return [CostModel.roofline(each) for each in dict.fromkeys([*alike, *CostModel.devices()])]
+    """Returns the rooflines that guide searches; those of the same kind as a runtime's device come first."""
+    ordered = (*PROCESSORS, *CARDS) if device == "cpu" else (*CARDS, *PROCESSORS)
+    return [CostModel.roofline(each) for each in ordered]
 
 
 def priced(state: State, costs: CostModel) -> float:

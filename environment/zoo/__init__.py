@@ -40,6 +40,9 @@ A name can be followed by changed sizes: `bert-base:layers=6,sequence=64`, `resn
 of the families; BERTs, ResNets, Inception v3, `nasrnn` and those from `vgg19` on, but for
 `graph-network`, have a batch).
 
+`training` stands for the training graph of a network (`environment.gradients`), with one step of an optimiser or with
+gradients alone: `resnet18:training=adam`, `mnasnet:batch=8,training=gradients`. Its loss is the mean square.
+
 Every network has a `-tiny` variant of the same structure for tests; all BERTs share one. `build` imports a family's
 module and builds a network only when it is called. A graph's weights depend on its name alone, so a name stands for the
 same bytes everywhere.
@@ -92,6 +95,8 @@ _UNPUBLISHED = (
     *("mnasnet", "unet", "ssd_mobilenet", "graph_network", "dlrm", "lstm"),
 )
 """Families that are no part of the papers' tables."""
+_OPTIMISERS = {"gradients": None, "sgd": "sgd", "adam": "adam", "rmsprop": "rmsprop"}
+"""What `training` may be, and the optimiser of the training graph."""
 _OTHER_SIZES = {"minilm-l6": "bert", "bert-l2-h128": "bert"}
 """Networks of a family above whose tiny variant is that of another one."""
 
@@ -111,7 +116,7 @@ def names() -> list[str]:
 def contains(name: str) -> bool:
     """Returns whether `build` accepts a name."""
     try:
-        _configured(name)
+        _configured(_untrained(name)[0])
     except ZooError:
         return False
     return True
@@ -141,17 +146,47 @@ def family_of(name: str) -> str:
 
 
 def build(name: str, **changes: Any) -> onnx.ModelProto:
-    """Builds the network called `name`, as a new ModelProto on every call.
+    """Builds the network called `name`, or its training graph, as a new ModelProto on every call.
 
     Args:
       changes: changed fields of its configuration, such as `layers=6` for "bert-base"; see the families' modules.
     Raises:
-      ZooError: there is no network of this name; the message suggests the nearest one.
+      ZooError: there is no network of this name; the message suggests the nearest one. Or its training graph takes
+        more than the 2 GB that a ModelProto can hold.
       TypeError: its configuration has no such field.
     """
+    name, training = _untrained(name)
     family, config = _configured(name)
     model: onnx.ModelProto = family.build(name.partition(":")[0], dataclasses.replace(config, **changes))
-    return model
+    return model if training is None else _training_graph(name, model, training)
+
+
+def _training_graph(name: str, model: onnx.ModelProto, training: str) -> onnx.ModelProto:
+    from environment.gradients import training_graph  # the zoo is imported where nothing is trained
+
+    try:
+        return training_graph(model, optimiser=_OPTIMISERS[training])
+    except ValueError as error:
+        raise ZooError(f"{name} has no training graph in memory: {error}") from error
+
+
+def _untrained(name: str) -> tuple[str, str | None]:
+    """Returns a name without `training`, and what that is; None if it is not there.
+
+    Raises:
+      ZooError: it is none of those that there are.
+    """
+    base, _, text = name.partition(":")
+    sizes = [part for part in text.split(",") if not part.startswith("training=")]
+    chosen = [part.removeprefix("training=") for part in text.split(",") if part.startswith("training=")]
+    if not chosen:
+        return name, None
+    if len(chosen) > 1 or chosen[0] not in _OPTIMISERS:
+        raise ZooError(
+            f"no zoo graph is called {name!r}: expected one training={' or training='.join(_OPTIMISERS)}, got "
+            f"{', '.join(chosen)}."
+        )
+    return f"{base}:{','.join(sizes)}" if sizes else base, chosen[0]
 
 
 def _configured(name: str) -> tuple[Any, Any]:

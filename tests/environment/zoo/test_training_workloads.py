@@ -211,3 +211,22 @@ def test_full_size_recurrent_networks_have_the_parameters_of_their_layers() -> N
     attention, classifier = 2 * 1024**2 + 1024, 2048 * 32_000 + 32_000
     assert parameters(nmt) == 2 * 32_000 * 1024 + layers + attention + classifier
     assert [sum(node.op_type == "Split" for node in model.graph.node) for model in (rnnlm, nmt)] == [80, 160]
+
+
+@pytest.mark.parametrize("training", ["gradients", "sgd", "adam", "rmsprop"])
+def test_a_name_may_ask_for_the_training_graph(training: str) -> None:
+    model = zoo.build(f"resnet18-tiny:batch=2,training={training}")
+    outputs = {output.name for output in model.graph.output}
+    assert "loss" in outputs
+    kind = ".gradient" if training == "gradients" else ".updated"
+    assert sum(name.endswith(kind) for name in outputs) > 20
+    assert {each.dim_value for value in model.graph.input[:1] for each in value.type.tensor_type.shape.dim[:1]} == {2}
+
+
+def test_another_training_is_one_sentence() -> None:
+    assert not zoo.contains("resnet18-tiny:training=lion")
+    assert zoo.contains("resnet18-tiny:training=adam,batch=2")
+    with pytest.raises(zoo.ZooError, match="expected one training=gradients or .* got lion"):
+        zoo.build("resnet18-tiny:training=lion")
+    with pytest.raises(zoo.ZooError, match="no zoo graph is called"):
+        zoo.build("resnet18-tiny:color=3,training=adam")
