@@ -542,6 +542,7 @@ def _input_errors() -> tuple[type[Exception], ...]:
     from controller.registry import UnknownControllerError, UnknownOptionError
     from environment.costs.prices.sqlite_file import DatabaseError
     from environment.measurement.effort import ClockError
+    from environment.placement.errors import PlacementError
     from environment.rewards import RewardError
     from environment.runtimes import UnavailableError
     from environment.zoo import ZooError
@@ -551,6 +552,7 @@ def _input_errors() -> tuple[type[Exception], ...]:
 
     return (
         *(UserError, ModelError, UnpricedError, UnavailableError, ClockError, DatabaseError, ZooError, RewardError),
+        PlacementError,
         *(of_world_models.IncompatibleWorldModel, of_world_models.IncompatibleCheckpoint),
         *(of_world_models.IncompatibleEpisodes, of_world_models.NothingToLearn, of_world_models.CollectionStopped),
         *(UnknownControllerError, UnknownOptionError, BrokenControllerError, StoredControllerError, FloatingPointError),
