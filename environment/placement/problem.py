@@ -203,6 +203,23 @@ class PlacementProblem:
         return tuple(found)
 
     @cached_property
+    def order(self) -> tuple[int, ...]:
+        """The tasks, producers first."""
+        missing = np.zeros(self.num_tasks, np.int64)
+        readers: dict[int, list[int]] = {}
+        for transfer in self.transfers:
+            if transfer.producer >= 0:
+                readers.setdefault(transfer.producer, []).extend(transfer.readers)
+                missing[list(transfer.readers)] += 1
+        order = [task for task in range(self.num_tasks) if missing[task] == 0]
+        for task in order:
+            for reader in readers.get(task, ()):
+                missing[reader] -= 1
+                if missing[reader] == 0:
+                    order.append(reader)
+        return tuple(order)
+
+    @cached_property
     def workspace_bytes(self) -> npt.NDArray[np.float64]:
         """[T], the most that results which a task alone reads take at a time."""
         handed_over = {each.tensor.name for each in self.transfers}
