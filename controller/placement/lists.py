@@ -105,30 +105,13 @@ def upward_ranks(problem: PlacementProblem) -> npt.NDArray[np.float64]:
     by_producer: dict[int, list[Transfer]] = {}
     for transfer in problem.transfers:
         by_producer.setdefault(transfer.producer, []).append(transfer)
-    for task in reversed(topological_order(problem)):
+    for task in reversed(problem.order):
         for each in by_producer.get(task, ()):
             copies = [schedule.copy_ms(each.tensor.nbytes, start, end) for start, end in pairs]
             copied = float(np.sum(copies)) / max(len(pairs) + problem.machine.num_devices, 1)
             for reader in each.readers:
                 ranks[task] = max(ranks[task], mean_ms[task] + copied + ranks[reader])
     return ranks
-
-
-def topological_order(problem: PlacementProblem) -> list[int]:
-    """Returns the tasks, producers first."""
-    missing = np.zeros(problem.num_tasks, np.int64)
-    readers: dict[int, list[int]] = {}
-    for transfer in problem.transfers:
-        if transfer.producer >= 0:
-            readers.setdefault(transfer.producer, []).extend(transfer.readers)
-            missing[list(transfer.readers)] += 1
-    order = [task for task in range(problem.num_tasks) if missing[task] == 0]
-    for task in order:
-        for reader in readers.get(task, ()):
-            missing[reader] -= 1
-            if missing[reader] == 0:
-                order.append(reader)
-    return order
 
 
 def heft(problem: PlacementProblem, *, budget: int, seed: int, report: Report) -> Assignment:
@@ -140,7 +123,7 @@ def heft(problem: PlacementProblem, *, budget: int, seed: int, report: Report) -
     computing", section 4.
     """
     schedule, ranks = _Schedule(problem), upward_ranks(problem)
-    position = {task: at for at, task in enumerate(topological_order(problem))}
+    position = {task: at for at, task in enumerate(problem.order)}
     for task in sorted(position, key=lambda each: (-ranks[each], position[each])):
         begins = {device: schedule.begin_ms(task, device, inserts=True) for device in schedule.allowed(task)}
         device = min(begins, key=lambda each: (begins[each] + problem.task_ms[task, each], each))

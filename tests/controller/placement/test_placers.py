@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from controller.placement.interface import PLACERS, Objective, Placed, find_placer, place, require_fit
-from controller.placement.lists import topological_order, upward_ranks
+from controller.placement.lists import upward_ranks
 from controller.placement.partition import mapped, source_graph
 from environment.placement import OperatorGraph, PlacementError, PlacementProblem, at_most, find_machine
 from taso_ext import GraphBuilder
@@ -120,7 +120,7 @@ def test_upward_ranks_fall_along_every_edge() -> None:
     for transfer in problem.transfers:
         if transfer.producer >= 0:
             assert all(ranks[transfer.producer] > ranks[reader] for reader in transfer.readers)
-    assert sorted(topological_order(problem)) == list(range(problem.num_tasks))
+    assert sorted(problem.order) == list(range(problem.num_tasks))
 
 
 def test_the_objective_remembers_the_best_and_prefers_less_missing_memory() -> None:
