@@ -103,7 +103,11 @@ PLACERS: Mapping[str, Entry] = {
     "heft": Entry("lists:heft", "heterogeneous earliest finish time (Topcuoglu et al. 2002)"),
     "m-etf": Entry("lists:memory_etf", "earliest task first within the memory (Jeon et al. 2020, Baechi)"),
     "annealing": Entry("annealing:annealing", "simulated annealing on the simulator"),
+    "reinforce": Entry("sequence:reinforce", "the published agent: a sequence-to-sequence LSTM, REINFORCE"),
+    "ppo": Entry("graph_ppo:graph_ppo", "PPO with a graph encoder, trained on this problem"),
 }
+LEARNED = ("reinforce", "ppo")
+"""Those that train a network, which takes longer."""
 """The placers by name."""
 
 

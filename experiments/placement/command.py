@@ -36,7 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--placers",
         metavar="A,B,…",
-        help="what chooses the placement (--devices: annealing; --machine: all that are installed)",
+        help="what chooses the placement (--devices: annealing; --machine: all that train nothing)",
     )
     parser.add_argument(
         "--costs", help="with --devices, times of operators: measured:cpu (default), learned:cpu, roofline:xeon"

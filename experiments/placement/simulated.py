@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from controller.placement.interface import PLACERS, Placed, find_placer, place
+from controller.placement.interface import LEARNED, PLACERS, Placed, find_placer, place
 from environment.placement.errors import PlacementError
 from environment.placement.machine import Machine, find_machine
 from environment.placement.problem import PlacementProblem
@@ -87,7 +87,8 @@ def simulate_model(options: argparse.Namespace, progress: ProgressDisplay) -> Si
       UserError, ModelError, PlacementError: the input is bad, or no placement fits into memory.
     """
     machine = find_machine(options.machine)
-    names = list(PLACERS) if options.placers is None else [name.strip() for name in options.placers.split(",")]
+    usual = [name for name in PLACERS if name not in LEARNED]
+    names = usual if options.placers is None else [name.strip() for name in options.placers.split(",")]
     for name in names:
         find_placer(name)
     loaded = load_operators(options, progress)

@@ -9,15 +9,15 @@ import sys
 import numpy as np
 import pytest
 
-from controller.placement.interface import PLACERS, Objective, Placed, find_placer, place, require_fit
+from controller.placement.interface import LEARNED, PLACERS, Objective, Placed, find_placer, place, require_fit
 from controller.placement.lists import upward_ranks
 from controller.placement.partition import mapped, source_graph
 from environment.placement import OperatorGraph, PlacementError, PlacementProblem, at_most, find_machine
 from taso_ext import GraphBuilder
 from tests.environment.placement.samples import FLOAT, random_graph, two_gpus
 
-HERE = [name for name in PLACERS if name not in ("scotch", "mincut") or shutil.which("gmap")]
-NEED_NO_SEARCH = ["expert", "metis", "heft", "m-etf"]
+HERE = [name for name in PLACERS if name not in LEARNED and (name not in ("scotch", "mincut") or shutil.which("gmap"))]
+"""Without those that learn, which test_learned.py is about."""
 
 
 def sample(seed: int = 0, groups: int = 8, gpus: int = 2, memory_bytes: float = 1e9) -> PlacementProblem:
