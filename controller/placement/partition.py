@@ -1,6 +1,6 @@
 """Placements by graph partitioners, which balance work and cut as few bytes as possible, and know nothing of time.
 
-METIS comes by the package `pymetis` (the extra `placement`); Scotch is a program, `gpart`, of the Debian package
+METIS comes by the package `pymetis` (the extra `placement`); Scotch is a program, `gmap`, of the Debian package
 `scotch`. The work of a group is its time on the host, and parts are as large as devices are fast.
 """
 
