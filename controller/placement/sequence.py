@@ -108,7 +108,7 @@ class SequencePolicy(snt.Module):
         """Returns the encoder's states [G, H] and its last state, of one row."""
         types = self._type_embedding(tf.constant(self._given.types))
         inputs = tf.concat([types, self._given.shapes, self._given.adjacency], axis=1)[:, tf.newaxis]
-        outputs, state = snt.static_unroll(self._encoder, inputs, self._encoder.initial_state(1))
+        outputs, state = snt.dynamic_unroll(self._encoder, inputs, self._encoder.initial_state(1))
         return outputs[:, 0], state
 
     def step(
@@ -132,29 +132,41 @@ class SequencePolicy(snt.Module):
           seed: int32 [2].
         """
         states, state = self.encode()
-        keys, state = self._keys(states), _repeated(state, batch)
-        previous, chosen = tf.fill([batch], self._devices), []
-        for group in range(len(self._given.types)):
-            logits, state = self.step(previous, state, states, keys)
+        keys = self._keys(states)
+
+        def choose(before: tuple[tf.Tensor, snt.LSTMState], group: tf.Tensor) -> tuple[tf.Tensor, snt.LSTMState]:
+            logits, after = self.step(*before, states, keys)
             noise = tf.random.stateless_uniform(tf.shape(logits), tf.random.fold_in(seed, group), 1e-12, 1.0)
-            previous = tf.argmax(logits - tf.math.log(-tf.math.log(noise)), axis=1, output_type=tf.int32)
-            chosen.append(previous)
-        return tf.stack(chosen, axis=1)
+            return tf.argmax(logits - tf.math.log(-tf.math.log(noise)), axis=1, output_type=tf.int32), after
+
+        begin = (tf.fill([batch], self._devices), _repeated(state, batch))
+        chosen, _ = tf.scan(choose, tf.range(len(self._given.types)), begin)
+        return tf.transpose(chosen)
 
     def log_probs(self, placements: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the log-probability of each placement [B], and the mean entropy of the choices on its way [B]."""
         states, state = self.encode()
-        batch = placements.shape[0]
-        keys, state = self._keys(states), _repeated(state, batch)
-        previous, total, entropy = tf.fill([batch], self._devices), tf.zeros([batch]), tf.zeros([batch])
-        groups = len(self._given.types)
-        for group in range(groups):
-            logits, state = self.step(previous, state, states, keys)
+        keys, batch = self._keys(states), placements.shape[0]
+
+        def judge(before: _Judged, device: tf.Tensor) -> _Judged:
+            logits, after = self.step(before.device, before.state, states, keys)
             log_probs = tf.nn.log_softmax(logits)
-            previous = placements[:, group]
-            total += tf.gather(log_probs, previous, batch_dims=1)
-            entropy -= tf.reduce_sum(tf.exp(log_probs) * log_probs, axis=1) / groups
-        return total, entropy
+            entropy = -tf.reduce_sum(tf.exp(log_probs) * log_probs, axis=1)
+            return _Judged(device, after, tf.gather(log_probs, device, batch_dims=1), entropy)
+
+        nothing = tf.zeros([batch])
+        begin = _Judged(tf.fill([batch], self._devices), _repeated(state, batch), nothing, nothing)
+        found = tf.scan(judge, tf.transpose(placements), begin)
+        return tf.reduce_sum(found.log_prob, axis=0), tf.reduce_mean(found.entropy, axis=0)
+
+
+class _Judged(NamedTuple):
+    """A device of each row [B], the decoder's state, and the log-probability and entropy of this choice [B]."""
+
+    device: tf.Tensor
+    state: snt.LSTMState
+    log_prob: tf.Tensor
+    entropy: tf.Tensor
 
 
 def _repeated(state: snt.LSTMState, batch: int) -> snt.LSTMState:

@@ -25,6 +25,8 @@ from environment.placement.env import failing_ms
 from tests.controller.placement.test_placers import optimum_ms, towers
 from tests.environment.placement.samples import random_graph, two_gpus
 
+pytestmark = pytest.mark.usefixtures("untraced")
+
 SMALL = SequenceConfig(hidden=16, type_size=4, samples=16, learning_rate=2e-2)
 SMALL_PPO = GraphPpoConfig(hidden=16, rounds=2, choices=2, learning_rate=1e-2)
 
