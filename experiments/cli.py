@@ -38,6 +38,7 @@ examples:
   rlflow validate runs/RUN
   rlflow report runs/RUN
   rlflow sweep bert-base --over dream.temperature=0,1,2 --over seed=0..4
+  rlflow place inception-v3:batch=32 -o divided --devices cpu:0,cpu:1
   rlflow zoo
 """
 
@@ -85,6 +86,8 @@ def build_parser() -> argparse.ArgumentParser:
     sweep.add_late = _add_sweep_options
     report = commands.add_parser("report", help="build one HTML page of a run, or of a folder of tables")
     report.add_late = _add_report_options
+    place = commands.add_parser("place", help="divide a model among devices, or place it on a simulated machine")
+    place.add_late = _add_place_options
     for group, about in {
         "rules": "generate, verify and show rewrite rules",
         "costs": "record, show, export and import measured prices of operators",
@@ -119,6 +122,12 @@ def _add_report_options(parser: _Parser) -> None:
 
 def _add_gradient_options(parser: _Parser) -> None:
     from experiments.gradients import add_options
+
+    add_options(parser)
+
+
+def _add_place_options(parser: _Parser) -> None:
+    from experiments.placement.command import add_options
 
     add_options(parser)
 
@@ -556,6 +565,12 @@ def _gradients(options: argparse.Namespace) -> int:
     return run(options)
 
 
+def _place(options: argparse.Namespace) -> int:
+    from experiments.placement.command import run
+
+    return run(options)
+
+
 def _zoo(options: argparse.Namespace) -> int:
     from environment import zoo
     from experiments.errors import UserError
@@ -586,6 +601,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "reproduce": _reproduce,
     "sweep": _sweep,
     "report": _report,
+    "place": _place,
     "rules": _with_subcommands,
     "costs": _with_subcommands,
     "gradients": _gradients,
@@ -603,6 +619,7 @@ def _input_errors() -> tuple[type[Exception], ...]:
     from controller.registry import UnknownControllerError, UnknownOptionError
     from environment.costs.prices.sqlite_file import DatabaseError
     from environment.measurement.effort import ClockError
+    from environment.placement.errors import PlacementError
     from environment.rewards import RewardError
     from environment.runtimes import UnavailableError
     from environment.zoo import ZooError
@@ -612,6 +629,7 @@ def _input_errors() -> tuple[type[Exception], ...]:
 
     return (
         *(UserError, ModelError, UnpricedError, UnavailableError, ClockError, DatabaseError, ZooError, RewardError),
+        PlacementError,
         *(of_world_models.IncompatibleWorldModel, of_world_models.IncompatibleCheckpoint),
         *(of_world_models.IncompatibleEpisodes, of_world_models.NothingToLearn, of_world_models.CollectionStopped),
         *(UnknownControllerError, UnknownOptionError, BrokenControllerError, StoredControllerError, FloatingPointError),

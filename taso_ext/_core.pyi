@@ -134,6 +134,8 @@ class Graph:
           distance: of the farthest operators that count, in operators, in either direction.
         """
     def cost(self, model: CostModel) -> Cost: ...
+    def node_ms(self, model: CostModel) -> npt.NDArray[np.float64]:
+        """[N], the run time of each of `nodes()`; weight-only ones take none."""
 
 class FusionProblem:
     """The tensors of a graph, who reads them how, and which of them a reader's kernel can compute itself.
@@ -400,6 +402,57 @@ class State:
         Columns are those of `environment.substitution.wrappers.Candidates`. Raises ValueError when max_candidates is
         not in [1, 2^20].
         """
+
+class PlacementSimulator:
+    """Simulates one step of T tasks on D devices, event by event (taso_ext/src/placement/simulator.hpp).
+
+    Args:
+      memory_bytes: [D].
+      channel_bytes_per_ms: [C], one direction of a link each.
+      latency_ms: [D, D], from a device (row) to another.
+      routes: D · D lists of the channels that a copy occupies, in the order of `latency_ms`.
+      task_ms: [T, D]; inf where a device cannot run a task.
+      workspace_bytes: [T], held while a task runs, beside what it reads and returns.
+      storage: [V], by tensor: 0 computed by the task `owner`, 1 fed and on the device `owner`, 2 a parameter on the
+        device of the task `owner`, 3 a parameter replicated on each device that reads it.
+      owner, bytes, state_bytes, kept: [V]; `state_bytes` are the optimiser's, `kept` tensors are held to the end.
+      reader_begin: [V + 1]; tensor v is read by the tasks `readers[reader_begin[v]:reader_begin[v + 1]]`.
+    Raises:
+      ValueError: numbers are out of range, a route is missing, or the tasks form a cycle.
+    """
+
+    def __init__(
+        self,
+        *,
+        memory_bytes: npt.ArrayLike,
+        channel_bytes_per_ms: npt.ArrayLike,
+        latency_ms: npt.ArrayLike,
+        routes: Sequence[Sequence[int]],
+        task_ms: npt.ArrayLike,
+        workspace_bytes: npt.ArrayLike,
+        storage: npt.ArrayLike,
+        owner: npt.ArrayLike,
+        bytes: npt.ArrayLike,
+        state_bytes: npt.ArrayLike,
+        kept: npt.ArrayLike,
+        reader_begin: npt.ArrayLike,
+        readers: npt.ArrayLike,
+    ) -> None: ...
+    def run(
+        self, placement: npt.ArrayLike, priorities: npt.ArrayLike = ...
+    ) -> tuple[float, npt.NDArray[np.float64], npt.NDArray[np.float64], float, int]:
+        """(ms, busy_ms [D], peak_bytes [D], copied bytes, copies).
+
+        Args:
+          placement: [T], the device of each task.
+          priorities: [T], of which the smallest waiting one runs first; empty: first in, first out.
+        """
+    def trace(
+        self, placement: npt.ArrayLike, priorities: npt.ArrayLike = ...
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int32], npt.NDArray[np.float64]]:
+        """(begin_ms [T], end_ms [T], copies [K, 3]: tensor, from, to; their begin and end in ms [K, 2])."""
+    def run_all(self, placements: npt.ArrayLike) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """(ms [N], peak_bytes [N, D]) of placements [N, T]."""
 
 class SearchResult:
     """What a search found.

@@ -67,16 +67,20 @@ LIGHT_MODULES = [
     "environment.runtimes",
     "environment.measurement.timing",
     "environment.measurement.memory",
+    "environment.placement",
     "worldmodel",
     "controller",
     "controller.interface",
     "controller.search.one_step",
     "controller.search.native",
     "controller.evaluation",
+    "controller.placement.annealing",
     "controller.sb3.controller",
     "controller.worlds.real",
     "experiments.cli",
     "experiments.pipeline.optimise",
+    "experiments.placement.divided",
+    "experiments.placement.simulated",
     "experiments.reproduce.world_model.accuracy",
     "experiments.reproduce.world_model.curve",
     "experiments.reproduce.world_model.comparisons",
@@ -93,7 +97,7 @@ def test_help_imports_nothing_heavy() -> None:
     code = (
         "from experiments.cli import main\n"
         "commands = [[], ['optimise'], ['train', 'controller'], ['rules', 'verify'], ['costs', 'show']]\n"
-        "commands += [['reproduce'], ['report']]\n"
+        "commands += [['reproduce'], ['report'], ['place']]\n"
         "for command in commands:\n"
         "    try:\n        main([*command, '--help'])\n    except SystemExit:\n        pass\n"
         "heavy = {'tensorflow', 'numpy', 'onnx', 'onnxruntime', 'rich', 'matplotlib', 'gymnasium'} & set(sys.modules)\n"

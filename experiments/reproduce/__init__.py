@@ -147,6 +147,13 @@ TABLES = {
     "fusion-ablations": Entry(
         "fusion.tables:ABLATIONS_TABLE", "what guided fusion search owes to its parts, one change in each row"
     ),
+    "placement-table1": Entry("placement.table1", "operators and groups of the networks that are placed on devices"),
+    "placement-table2": Entry(
+        "placement.table2", "time of a step by placement on 2 and 4 K80, simulated (Mirhoseini et al. 2017)"
+    ),
+    "placement-figures": Entry(
+        "placement.figures", "placements by colour, a Gantt chart of computation and copies, and the course of searches"
+    ),
     "fig-pairwise": Entry(
         "cost_model.fig_pairwise",
         "how run time goes with operations, memory accesses and kernel launches, as a picture too",

@@ -78,6 +78,9 @@ def at_smoke_scale(words: Sequence[str]) -> list[str]:
         return [subcommand, *_short_run(subcommand, others)]
     if subcommand == "reproduce":
         return [subcommand, *others, *([] if "--scale" in others else ["--scale", "smoke"])]
+    if subcommand == "place":
+        costs = ["--costs", "roofline:xeon", "--pairs", "2", "--force"] if "--devices" in others else []
+        return [subcommand, *others, *costs, "--budget", "50"]
     if subcommand == "sweep" and others[0] != "show":
         return [subcommand, *(_few_values(word) for word in others), *_set(TINY)]
     if subcommand in ("zoo", "gradients") and "-o" in others:

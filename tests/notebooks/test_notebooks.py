@@ -106,7 +106,7 @@ def test_files_that_it_links_to_exist(path: Path) -> None:
     assert not [link for link in links if not (path.parent / link).exists()]
 
 
-def test_all_six_are_there() -> None:
+def test_all_are_there() -> None:
     assert [path.stem for path in NOTEBOOKS] == [
         "01_quickstart",
         "02_world_model_accuracy",
@@ -114,6 +114,7 @@ def test_all_six_are_there() -> None:
         "04_controllers",
         "05_rules",
         "06_costs",
+        "08_placement",
     ]
 
 

@@ -27,6 +27,7 @@ void bind_state(py::module_& module);
 void bind_features(py::module_& module);    // after bind_state: adds methods to State
 void bind_search(py::module_& module);
 void bind_verification(py::module_& module);
+void bind_placement(py::module_& module);
 
 struct NamedCosts {
   std::string name;

@@ -128,6 +128,18 @@ std::vector<NodeView> nodes_of(const Graph& graph) {
   return out;
 }
 
+// Returns the run time in ms of each live node, in order; weight-only ones take none.
+py::array_t<double> node_ms(const Graph& graph, const NamedCosts& model) {
+  std::vector<double> ms;
+  {
+    const py::gil_scoped_release release;
+    const std::vector<Cost> costs = model.costs->price_in(graph);
+    for (const NodeId id : graph.order()) ms.push_back(costs[id].ms);
+  }
+  const auto nodes = static_cast<py::ssize_t>(ms.size());
+  return to_array(std::move(ms), {nodes});
+}
+
 }  // namespace
 
 void bind_graph(py::module_& module) {
@@ -145,6 +157,7 @@ void bind_graph(py::module_& module) {
       .def("values", &values_of).def("nodes", &nodes_of)
       .def_property_readonly("hash", [](const Graph& graph) { return hex(graph.hash()); })
       .def_property_readonly("num_runtime_nodes", &Graph::runtime_node_count)
+      .def("node_ms", &node_ms)
       .def("cost", [](const Graph& graph, const NamedCosts& model) {
         const py::gil_scoped_release release;
         return total_cost(graph, *model.costs);

@@ -37,4 +37,5 @@ PYBIND11_MODULE(_core, module) {
   bind_features(module);
   bind_search(module);
   bind_verification(module);
+  bind_placement(module);
 }

@@ -8,7 +8,8 @@ namespace {
 
 // Peak fp32 rate and memory bandwidth of the data sheets: RTX 2070 (TU106) 7.465 TFLOP/s, 448 GB/s; GTX 1080 8.873,
 // 320; K80 per GPU (GK210 at boost) 4.37, 240; V100 SXM2 15.7, 900; H200 SXM 67 (CUDA cores), 4800; one Xeon core with
-// AVX-512 at 2.5 GHz (2 FMA units x 16 lanes x 2) 0.16, 12 per core. A launch costs about 5 us on these GPUs under the
+// AVX-512 at 2.5 GHz (2 FMA units x 16 lanes x 2) 0.16, 12 per core; a whole Xeon E5-2699 v3 (Haswell, 18 cores with
+// AVX2 at 2.3 GHz, 2 FMA units x 8 lanes x 2) 1.325, 68. A launch costs about 5 us on these GPUs under the
 // default driver queue (2.5 us on H200), a call about 1 us inside a CPU runtime.
 constexpr auto kDevices = std::to_array<Device>({
     {"rtx2070", 7.465e9, 448e6, 5e-3},
@@ -17,6 +18,7 @@ constexpr auto kDevices = std::to_array<Device>({
     {"v100", 15.7e9, 900e6, 5e-3},
     {"h200", 67e9, 4800e6, 2.5e-3},
     {"xeon", 0.16e9, 12e6, 1e-3},
+    {"haswell18", 1.325e9, 68e6, 1e-3},
 });
 
 }  // namespace

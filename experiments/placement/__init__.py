@@ -1,0 +1,1 @@
+"""`rlflow place`: divides a model among devices that are here, or places it on a machine that is simulated."""

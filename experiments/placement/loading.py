@@ -1,0 +1,57 @@
+"""The model, the operators and the groups of an `rlflow place` command."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from environment.placement.grouping import Labels, at_most, colocate
+from environment.placement.operators import OperatorGraph
+from experiments.config.run import parse_dims
+from experiments.pipeline.load import find_model
+from experiments.runs.progress import ProgressDisplay, warnings_noted
+from taso_ext import OnnxModel
+
+
+@dataclass(frozen=True)
+class Operators:
+    """A loaded model with its operators.
+
+    Attributes:
+      name: the name of the model in titles.
+      model, graph: see there.
+    """
+
+    name: str
+    model: OnnxModel
+    graph: OperatorGraph
+
+    def grouped(self, options: argparse.Namespace, work: npt.NDArray[np.float64]) -> Labels:
+        """Returns the groups that the options ask for, [N]: by the rules of co-location, then at most `--groups`.
+
+        Args:
+          work: the work of each operator, [N].
+        """
+        start = colocate(self.graph, scopes=options.scope)
+        if int(start.max(initial=0)) + 1 < min(options.groups, len(self.graph)) and not options.scope:
+            start = np.arange(len(self.graph))  # the rules would leave fewer groups than may be
+        return at_most(self.graph, options.groups, work=work, start=start)
+
+
+def load_operators(options: argparse.Namespace, progress: ProgressDisplay) -> Operators:
+    """Loads the model that the options name.
+
+    Raises:
+      UserError, ModelError: the model cannot be found or used.
+    """
+    source = find_model(options.model)
+    progress.note(f"Loading {options.model}")
+    with warnings_noted(progress):
+        model = OnnxModel.load(source.build(), dims=parse_dims(options.dim), clean=options.clean)
+    graph = OperatorGraph.of(model)
+    if graph.unsized:
+        progress.note(f"{graph.unsized} tensors have no known size; handing them over counts as free.")
+    return Operators(source.name, model, graph)

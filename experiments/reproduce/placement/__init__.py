@@ -1,0 +1,1 @@
+"""The tables and figures of device placement, beside those of Mirhoseini et al. 2017."""

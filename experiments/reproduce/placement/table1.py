@@ -1,0 +1,56 @@
+"""Operators and groups of the networks that are placed (Mirhoseini et al. 2017, table 1).
+
+rlflow reproduce placement-table1
+
+The published graphs are of TensorFlow, with a backward pass and an optimiser step. Ours are forward passes of ONNX
+models, whose operators are larger.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from experiments.reproduce.placement.networks import (
+    OPERATIONS,
+    add_networks,
+    chosen_networks,
+    colocated,
+    groups_of,
+    operators_of,
+)
+from experiments.reproduce.table import UNDEFINED, Row, Table
+from experiments.runs.progress import ProgressDisplay
+
+COLUMNS = {
+    "network": "forward pass",
+    "operators": "at run time",
+    "by rules": "groups that the published rules of co-location give",
+    "groups": "groups that are placed",
+    "printed operations": "in the paper, with the backward pass",
+    "printed groups": "in the paper",
+}
+add_options = add_networks
+
+
+def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
+    """Counts operators and groups."""
+    rows: list[Row] = []
+    networks = chosen_networks(options)
+    with progress.stage("group operators", total=len(networks)) as bar:
+        for done, (name, network) in enumerate(networks.items(), 1):
+            printed = OPERATIONS.get(network.published, (UNDEFINED, UNDEFINED))
+            counts = (
+                len(operators_of(network.model)),
+                int(colocated(network).max(initial=-1)) + 1,
+                int(groups_of(network).max(initial=-1)) + 1,
+            )
+            rows.append(dict(zip(COLUMNS, (name, *counts, *printed), strict=True)))
+            bar.update(done)
+    return Table(
+        "Operators and groups",
+        COLUMNS,
+        dict.fromkeys(("operators", "printed operations"), ","),
+        rows,
+        options.command_line,
+        "Where the rules give fewer groups than are placed, groups are merged from single operators instead.",
+    )

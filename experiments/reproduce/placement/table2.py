@@ -1,0 +1,167 @@
+"""Time of a step by placement (Mirhoseini et al. 2017, table 2), simulated on 2 and 4 K80.
+
+rlflow reproduce placement-table2
+rlflow reproduce placement-table2 inception-v3 --placers heft,annealing --seeds 0,1
+
+Published seconds are of whole training steps on real machines, and ours of forward passes on a simulated one. So only
+ratios within a row can be compared. METIS stands in the place of Scotch where that is not installed. The gain is
+how much longer the best baseline takes than the best search or agent, as published. Annealing begins with HEFT and the
+single devices, so that it is never slower than these. Placers that use chance run once for each seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from controller.placement.interface import LEARNED, PLACERS, find_placer, place
+from environment.placement.errors import PlacementError
+from experiments.executors.local import Unit
+from experiments.executors.units import Record, once
+from experiments.reproduce.options import add_seeds, chosen_seeds, run_units
+from experiments.reproduce.placement.networks import SECONDS, Network, add_networks, chosen_networks, problem_of
+from experiments.reproduce.table import UNDEFINED, Row, Table
+from experiments.runs.progress import ProgressDisplay
+
+NAME = "placement-table2"
+SEEDS = "0,1,2,3,4"
+MACHINES = ("k80x2", "k80x4")
+BASELINES = ("single-cpu", "single-gpu", "expert", "metis", "metis-gpus", "scotch", "mincut", "heft", "m-etf")
+SEARCHES = ("annealing", *LEARNED)
+BUDGET = {"smoke": 40, "full": 20_000}
+VERSION = 1
+"""Version of simulator and placers: it is raised when either changes, so that earlier units are not read."""
+
+COLUMNS = {
+    "network": "forward pass",
+    "machine": "a Haswell host with 2 or 4 K80",
+    **{name: f"{PLACERS[name].about} [ms]" for name in (*BASELINES, *SEARCHES)},
+    "gain": "how much longer the best baseline takes than the best search or agent [%]",
+    "printed": "the published seconds: single CPU, single GPU, Scotch, MinCut, expert, RL",
+    "printed gain": "as published [%]",
+}
+FORMATS = {**dict.fromkeys((*BASELINES, *SEARCHES), ".2f"), "gain": ".1f", "printed gain": ".1f"}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that only this table has."""
+    add_networks(parser)
+    add_seeds(parser, SEEDS)
+    parser.add_argument("--placers", metavar="A,B,…", help=f"placers ({', '.join((*BASELINES, *SEARCHES))})")
+    parser.add_argument("--budget", type=int, help=f"simulations of a search or agent ({BUDGET['full']})")
+
+
+def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
+    """Places every network on both machines; finished placements are not made again.
+
+    Raises:
+      PlacementError: a placer is unknown.
+    """
+    given = options.placers or ",".join((*BASELINES, *SEARCHES))
+    placers = [name.strip() for name in given.split(",")]
+    for name in placers:
+        find_placer(name)
+    seeds, budget = chosen_seeds(options, SEEDS), options.budget or BUDGET[options.scale]
+    networks = chosen_networks(options)
+    units = [
+        Unit(f"{name} {machine} {placer} {seed}", partial(placed, network, machine, placer, budget, seed))
+        for name, network in networks.items()
+        for machine in MACHINES
+        for placer in placers
+        for seed in (seeds if placer in SEARCHES else seeds[:1])
+    ]
+    records = run_units(units, options, progress)
+    rows = [
+        row_of(name, network, machine, [each for each in records if _is_of(each, network, machine)])
+        for name, network in networks.items()
+        for machine in MACHINES
+    ]
+    notes = (
+        f"Searches and agents have {budget:,} simulations, seeds {', '.join(map(str, seeds))}; cells are means. "
+        "“oom”: out of memory. A dash: the placer was not asked for or is not installed."
+    )
+    return Table("Time of a step by placement", COLUMNS, FORMATS, rows, options.command_line, notes, finding(rows))
+
+
+def placed(network: Network, machine: str, placer: str, budget: int, seed: int, progress: ProgressDisplay) -> Record:
+    """Returns the record of one placement: its time, `oom`, or why the placer cannot be used."""
+    settings = {
+        "model": network.model,
+        "groups": network.groups,
+        "scopes": list(network.scopes),
+        "machine": machine,
+        "placer": placer,
+        "budget": budget if placer in SEARCHES else 0,
+        "seed": seed,
+        "version": VERSION,
+    }
+
+    def work() -> Record:
+        problem = problem_of(network, machine)
+        best: list[tuple[int, float]] = []
+        with progress.stage(f"{network.model} {machine} {placer} {seed}", total=budget) as bar:
+
+            def report(done: int, ms: float) -> None:
+                bar.update(done, best_ms=ms)
+                if not best or ms < best[-1][1]:
+                    best.append((done, ms))
+
+            found = place(placer, problem, budget=budget, seed=seed, report=report)
+        ms = found.outcome.ms if found.outcome.fits else None
+        return {
+            **settings,
+            "ms": ms,
+            "missing": problem.failure(found.outcome),
+            "assignment": found.assignment.tolist(),
+            "best": best,
+        }
+
+    try:
+        return once(NAME, f"{network.model}-{machine}-{placer}-{seed}".replace(":", "_"), settings, work, anywhere=True)
+    except PlacementError as error:  # not installed: it may be later, so nothing is kept
+        return {**settings, "ms": math.nan, "missing": str(error), "assignment": [], "best": []}
+
+
+def _is_of(record: Mapping[str, Any], network: Network, machine: str) -> bool:
+    return record["model"] == network.model and record["machine"] == machine
+
+
+def row_of(name: str, network: Network, machine: str, records: Sequence[Mapping[str, Any]]) -> Row:
+    """Returns the row of a network on a machine."""
+    row: dict[str, str | float] = {"network": name, "machine": machine}
+    for placer in (*BASELINES, *SEARCHES):
+        times = [each["ms"] for each in records if each["placer"] == placer]
+        row[placer] = _cell(times)
+    best = {kind: _least(row[placer] for placer in group) for kind, group in (("b", BASELINES), ("s", SEARCHES))}
+    row["gain"] = 100 * (best["b"] / best["s"] - 1) if all(map(math.isfinite, best.values())) else UNDEFINED
+    printed = SECONDS.get((network.published, machine))
+    if printed is None:
+        return row | {"printed": UNDEFINED, "printed gain": UNDEFINED}
+    seconds = (printed.single_cpu, printed.single_gpu, printed.scotch, printed.mincut, printed.expert, printed.rl)
+    texts = ["oom" if math.isinf(each) else f"{each:.2f}" for each in seconds]
+    return row | {"printed": ", ".join(texts), "printed gain": printed.gain}
+
+
+def _cell(times: Sequence[float | None]) -> str | float:
+    if not times or any(ms is not None and math.isnan(ms) for ms in times):
+        return UNDEFINED
+    known = [ms for ms in times if ms is not None]
+    return sum(known) / len(known) if len(known) == len(times) else "oom"
+
+
+def _least(cells: Any) -> float:
+    return min((cell for cell in cells if not isinstance(cell, str)), default=math.inf)
+
+
+def finding(rows: Sequence[Row]) -> str:
+    """Returns in how many rows searches or agents beat every baseline, in a sentence."""
+    gains = [float(row["gain"]) for row in rows if not isinstance(row["gain"], str)]
+    if not gains:
+        return "No row has both a baseline and a search."
+    return (
+        f"The best search or agent is at least as fast as every baseline in {sum(gain >= 0 for gain in gains)} of "
+        f"{len(gains)} rows, and 5 % faster or more in {sum(gain >= 5 for gain in gains)}."
+    )
