@@ -226,7 +226,7 @@ def test_a_name_may_ask_for_the_training_graph(training: str) -> None:
 def test_another_training_is_one_sentence() -> None:
     assert not zoo.contains("resnet18-tiny:training=lion")
     assert zoo.contains("resnet18-tiny:training=adam,batch=2")
-    with pytest.raises(zoo.ZooError, match="expected one training=gradients or .* got lion"):
+    with pytest.raises(zoo.ZooError, match=r"expected one training=gradients or .*, got lion"):
         zoo.build("resnet18-tiny:training=lion")
     with pytest.raises(zoo.ZooError, match="no zoo graph is called"):
         zoo.build("resnet18-tiny:color=3,training=adam")
