@@ -295,20 +295,33 @@ def verify(folder: Path, input_sets: int = _INPUT_SETS) -> float:
     return worst
 
 
+def _save(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Writes arrays to an npz file, which is complete or not there at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            np.savez(file, **arrays)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns 0 if the outputs are equal, 1 if they differ, 2 if the folder or the inputs cannot be used."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path(__file__).parent, help="where the plan and the stages are")
     parser.add_argument("--inputs", type=Path, help="an npz file with an array for each input; runs on these alone")
     parser.add_argument("--outputs", type=Path, default=Path("outputs.npz"), help="where --inputs puts the outputs")
+    parser.add_argument("--force", action="store_true", help="overwrite the file of --outputs")
     options = parser.parse_args(arguments)
     try:
         if options.inputs is not None:
+            if options.outputs.exists() and not options.force:
+                raise PlacedModelError(f"{options.outputs} exists; add --force to overwrite it, or name another file")
             placed = PlacedModel(options.folder)
             with np.load(options.inputs) as given:
                 found = placed.run({name: given[name] for name in given.files})
-            arrays: dict[str, Any] = dict(zip(placed.outputs, found, strict=True))
-            np.savez(options.outputs, **arrays)
+            _save(options.outputs, dict(zip(placed.outputs, found, strict=True)))
             print(f"Wrote {options.outputs}.")
             return 0
         tolerance = float(read_plan(options.folder)["tolerance"])

@@ -140,6 +140,11 @@ def test_the_folder_runs_and_verifies_itself_without_the_program(tmp_path: Path)
     expected = create_session(model.cleaned, "all").run(names, feeds)
     with np.load(tmp_path / "out.npz") as arrays:
         assert runner.largest_difference(expected, [arrays[name] for name in names]) < 1e-4
+    again = subprocess.run(command, cwd=tmp_path, env=alone, capture_output=True, text=True)
+    assert again.returncode == 2
+    assert again.stderr.strip().endswith("out.npz exists; add --force to overwrite it, or name another file")
+    subprocess.run([*command, "--force"], cwd=tmp_path, env=alone, check=True, capture_output=True)
+    assert not list(tmp_path.glob(".*.tmp"))
 
 
 def test_a_wrong_stage_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
