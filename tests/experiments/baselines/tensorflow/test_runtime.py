@@ -160,6 +160,11 @@ CASES: dict[str, Any] = {
     "Pad by reflection": one_node("Pad", [X, ints(0, 0, 1, 2, 0, 0, 2, 1)], mode="reflect"),
     "GlobalAveragePool": one_node("GlobalAveragePool", [X]),
     "GlobalMaxPool": one_node("GlobalMaxPool", [X]),
+    "ConvTranspose": one_node("ConvTranspose", [X, floats(3, 2, 3, 3), floats(2)], strides=[2, 1], pads=[1, 0, 0, 1]),
+    "ConvTranspose of more": one_node("ConvTranspose", [X, floats(3, 2, 2, 2)], strides=[2, 2], output_padding=[1, 1]),
+    "ScatterElements": one_node(
+        "ScatterElements", [X, ints(*[-1, 2, 1] * 40).reshape(2, 3, 4, 5), floats(*X)], axis=1, reduction="add"
+    ),
 }
 COMPARISONS = ("And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or")
 ELSEWHERE = {"AveragePool", "Constant", "ConstantOfShape", "Conv", "Log", "MaxPool", "Sqrt", *COMPARISONS}
