@@ -419,10 +419,7 @@ def _check(options: argparse.Namespace) -> int:
     from experiments.runs.progress import make_progress
 
     found = check(options.model, options.result, _settings(options), make_progress())
-    if options.json:
-        _print_json(found.to_json())
-    else:
-        print("\n".join(found.lines()))
+    _print_found(found, options.json)
     if not found.is_judged:
         return UNVERIFIED
     return 0 if found.verification.equal else DIFFERENT
@@ -441,10 +438,7 @@ def _validate(options: argparse.Namespace) -> int:
         output=options.output,
         reward=options.reward,
     )
-    if options.json:
-        _print_json(found.to_json())
-    else:
-        print("\n".join(found.lines()))
+    _print_found(found, options.json)
     if not found.holds:
         return DIFFERENT
     return 0 if found.is_judged else UNVERIFIED
@@ -472,11 +466,16 @@ def _fuse(options: argparse.Namespace) -> int:
         advantages=options.advantages,
         force=options.force,
     )
-    if options.json:
+    _print_found(found, options.json)
+    return 0
+
+
+def _print_found(found: Any, as_json: bool) -> None:
+    """Prints the result of a command, which has `lines` for people and `to_json` for programs."""
+    if as_json:
         _print_json(found.to_json())
     else:
         print("\n".join(found.lines()))
-    return 0
 
 
 def _print_json(figures: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:

@@ -35,7 +35,9 @@ Predictor = Callable[[FusionGraph, np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """What a search may do, and the constants of the methods; they were chosen on training graphs alone.
+    """What a search may do, and the constants of the methods.
+
+    They were chosen on inference graphs, which no table judges (`experiments.reproduce.fusion.units.Plan`).
 
     Attributes:
       budget: queries, the one of the start included.

@@ -34,7 +34,7 @@ from environment.runtimes import OnnxRuntime
 from experiments.errors import UserError
 from experiments.output_file import require_not_read, require_writable, require_writable_directory
 from experiments.pipeline.load import find_model
-from experiments.placement.loading import Operators, load_operators
+from experiments.placement.loading import Operators, load_operators, placed_by
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import State
 from taso_ext.errors import ModelError
@@ -136,14 +136,7 @@ def divide_model(options: argparse.Namespace, progress: ProgressDisplay) -> Divi
     work = operator_times(loaded, costs, progress)
     machine = real_machine(devices)
     problem = PlacementProblem.of(loaded.graph, machine, loaded.grouped(options, work), operator_ms=work)
-    with progress.stage(f"place by {placer}", total=options.budget) as bar:
-        placed = place(
-            placer,
-            problem,
-            budget=options.budget,
-            seed=options.seed,
-            report=lambda done, ms: bar.update(done, best_ms=ms),
-        )
+    placed = placed_by(placer, problem, options, progress)
     progress.note("Dividing the model")
     exported, stages = divide(loaded.model, problem, placed.assignment)
     write_divided(options.output, exported, stages, machine)

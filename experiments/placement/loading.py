@@ -1,4 +1,4 @@
-"""The model, the operators and the groups of an `rlflow place` command."""
+"""The model, the operators, the groups and the placements of an `rlflow place` command."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from controller.placement.interface import Placed, place
 from environment.placement.grouping import Labels, at_most, colocate
 from environment.placement.operators import OperatorGraph
+from environment.placement.problem import PlacementProblem
 from experiments.config.run import parse_dims
 from experiments.pipeline.load import find_model
 from experiments.runs.progress import ProgressDisplay, warnings_noted
@@ -55,3 +57,19 @@ def load_operators(options: argparse.Namespace, progress: ProgressDisplay) -> Op
     if graph.unsized:
         progress.note(f"{graph.unsized} tensors have no known size; handing them over counts as free.")
     return Operators(source.name, model, graph)
+
+
+def placed_by(placer: str, problem: PlacementProblem, options: argparse.Namespace, progress: ProgressDisplay) -> Placed:
+    """Returns the placement that a placer finds with the budget and the seed of the options.
+
+    Raises:
+      PlacementError: see `controller.placement.interface.place`.
+    """
+    with progress.stage(f"place by {placer}", total=options.budget) as bar:
+        return place(
+            placer,
+            problem,
+            budget=options.budget,
+            seed=options.seed,
+            report=lambda done, ms: bar.update(done, best_ms=ms),
+        )

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from controller.placement.interface import LEARNED, PLACERS, Placed, find_placer, place
+from controller.placement.interface import LEARNED, PLACERS, Placed, find_placer
 from environment.placement.errors import PlacementError
 from environment.placement.machine import Machine, find_machine
 from environment.placement.problem import PlacementProblem
-from experiments.placement.loading import load_operators
+from experiments.placement.loading import load_operators, placed_by
 from experiments.runs.progress import ProgressDisplay
 
 
@@ -114,14 +114,7 @@ def _host(machine: Machine) -> Any:
 
 def _row(name: str, problem: PlacementProblem, options: argparse.Namespace, progress: ProgressDisplay) -> Row:
     try:
-        with progress.stage(f"place by {name}", total=options.budget) as bar:
-            placed = place(
-                name,
-                problem,
-                budget=options.budget,
-                seed=options.seed,
-                report=lambda done, ms: bar.update(done, best_ms=ms),
-            )
+        placed = placed_by(name, problem, options, progress)
     except PlacementError as error:
         if options.placers is not None:
             raise

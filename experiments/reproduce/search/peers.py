@@ -103,12 +103,15 @@ class Peer:
     """One row on one graph with one seed.
 
     Attributes:
-      row: its name.
       plays: its runs by limit of time [s]; what learns has one run for all limits.
     """
 
-    row: str
     plays: Mapping[int, Play]
+
+    @property
+    def row(self) -> str:
+        """The name of the row."""
+        return self.longest.row
 
     @property
     def longest(self) -> Play:
@@ -138,15 +141,14 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     if options.clock:
         require_one_process(options)
     peers = [
-        Peer(row, plays_of(name, row, player, options.scale, limits, seed))
+        Peer(plays_of(name, row, player, options.scale, limits, seed))
         for seed in seeds
         for name in names
         for row, player in players.items()
         if player.drawn or seed == seeds[0]
     ]
-    units = {play.name + str(play.settings): play.unit for peer in peers for play in peer.plays.values()}
-    found = dict(zip(units, run_units(list(units.values()), options, progress), strict=True))
-    records = {id(play): found[play.name + str(play.settings)] for peer in peers for play in peer.plays.values()}
+    units = {play: play.unit for peer in peers for play in peer.plays.values()}
+    records = dict(zip(units, run_units(list(units.values()), options, progress), strict=True))
     on_paper = list(rows_of(peers, records, limits))
     rows = _with_clock(on_paper, peers, names, options, progress) if options.clock else on_paper
     return Table(
@@ -173,22 +175,20 @@ def plays_of(graph: str, row: str, player: Player, scale: str, limits: Sequence[
     return {limit: Play(graph, row, player, scale, limit, seed) for limit in limits}
 
 
-def rows_of(peers: Sequence[Peer], records: Mapping[int, Record], limits: Sequence[int]) -> Iterator[Record]:
+def rows_of(peers: Sequence[Peer], records: Mapping[Play, Record], limits: Sequence[int]) -> Iterator[Record]:
     """Yields a row of the table for each row on each graph.
 
     Args:
-      records: those of all runs, by the identity of the run.
+      records: those of all runs.
     """
     for graph, row in dict.fromkeys((peer.longest.graph, peer.row) for peer in peers):
         same = [peer for peer in peers if (peer.longest.graph, peer.row) == (graph, row)]
-        longest = [_spent(records[id(peer.longest)]) for peer in same]
-        gains = {
-            f"{limit} s": [reached(records[id(peer.plays[limit])], row, limit) for peer in same] for limit in limits
-        }
+        longest = [_spent(records[peer.longest]) for peer in same]
+        gains = {f"{limit} s": [reached(records[peer.plays[limit]], row, limit) for peer in same] for limit in limits}
         yield {
             "graph": graph,
             "row": row,
-            "learns": records[id(same[0].longest)]["world"] or UNDEFINED,
+            "learns": records[same[0].longest]["world"] or UNDEFINED,
             "seeds": len(same),
             **{column: sum(values) / len(values) for column, values in gains.items()},
             **{key: mean_of(longest, key) for key in ("end", "seconds", "play_s", "evaluations", "memory_mb")},

@@ -130,18 +130,22 @@ SETTINGS = (
 )
 
 
+COMMAND = (
+    *("optimise", MODEL, "-o", "out.onnx", "--controller", "saturation", "--costs", "roofline:rtx2070"),
+    *(*SETTINGS, "--run-dir", "run", "--set", "measure.pairs=2"),
+)
+
+
 def test_a_run_writes_its_result_and_later_commands_replay_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    command = ["optimise", MODEL, "-o", "out.onnx", "--controller", "saturation", "--costs", "roofline:rtx2070"]
-    command += [*SETTINGS, "--run-dir", "run", "--set", "measure.pairs=2"]
-    assert main(command) == 0
+    assert main([*COMMAND]) == 0
     first = Path("out.onnx").read_bytes()
     assert len(onnx.load("out.onnx").graph.node) > 0
     capsys.readouterr()
     Path("run/DONE").unlink()
-    assert main([*command, "--force"]) == 0  # the evaluation is finished: the waypoint comes from the directory
+    assert main([*COMMAND, "--force"]) == 0  # the evaluation is finished: the waypoint comes from the directory
     assert "Resuming" in capsys.readouterr().err
     assert Path("out.onnx").read_bytes() == first
     assert main(["validate", "run"]) == 0
@@ -158,9 +162,7 @@ def test_a_damaged_waypoint_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    command = ["optimise", MODEL, "-o", "out.onnx", "--controller", "saturation", "--costs", "roofline:rtx2070"]
-    command += [*SETTINGS, "--run-dir", "run", "--set", "measure.pairs=2"]
-    assert main(command) == 0
+    assert main([*COMMAND]) == 0
     Path("run/checkpoints/waypoints.json").write_text('[{"nodes": 3}]', encoding="utf-8")
     assert "waypoints.json" in failure(capsys, "validate", "run")
 
