@@ -33,36 +33,26 @@ class ExplorationLimits:
 
 
 @dataclasses.dataclass(frozen=True)
-class SaturationConfig:
+class SaturationConfig(ExplorationLimits):
     """The settings of `saturation`. It also keeps the limit of time of searches, which all its parts share.
 
     Attributes:
-      nodes, rounds, seconds, k_multi, matches: when the exploration stops, see `ExplorationLimits`.
       extraction_seconds: time of the integer programs; 0: the greedy method alone.
       then: the search that goes on from the extracted graph, with the settings of `search` and half of its time: taso,
         beam, restarts or passes; none: nothing does. It is read where runs build their controllers.
     """
 
-    nodes: int = ExplorationLimits.nodes
-    rounds: int = ExplorationLimits.rounds
-    seconds: float = ExplorationLimits.seconds
-    k_multi: int = ExplorationLimits.k_multi
-    matches: int = ExplorationLimits.matches
     extraction_seconds: float = 60.0
     then: str | None = None
 
     def __post_init__(self) -> None:
-        self.limits()  # checks them
+        super().__post_init__()
         _require("extraction_seconds", self.extraction_seconds, 0)
         if self.then is not None and self.then not in SEARCHES:
             raise ValueError(
                 f"saturation: then is '{self.then}'; expected a search that goes on from the extracted graph: "
                 f"{', '.join(SEARCHES)}, or none."
             )
-
-    def limits(self) -> ExplorationLimits:
-        """Returns when the exploration stops."""
-        return ExplorationLimits(self.nodes, self.rounds, self.seconds, self.k_multi, self.matches)
 
     def within(self, seconds: float) -> SaturationConfig:
         """Returns the settings with exploration and extraction shortened to a limit of time; 0 means none.

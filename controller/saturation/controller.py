@@ -77,7 +77,7 @@ class SaturationController(Search):
     def find(self, state: State, seed: int, on_progress: ProgressCallback | None) -> Found:
         """See `Search.find`."""
         assert self._rules is not None and self._costs is not None, "train has set them"
-        saturation = Saturation(state.graph, self._rules, self._config.limits(), on_progress)
+        saturation = Saturation(state.graph, self._rules, self._config, on_progress)
         guides = self._guides if self._costs.looks_around else [self._costs]
         seconds = self._config.extraction_seconds / len(guides)
         found = [saturation.cheapest(guide, seconds) for guide in guides]
