@@ -8,11 +8,22 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+import pytest
+
 
 @contextlib.contextmanager
 def untraced() -> Iterator[None]:
-    """Runs as plain Python, within the context, what is otherwise compiled."""
-    with _eagerly(True):
+    """Runs as plain Python, within the context, what is otherwise compiled.
+
+    A step of a search is ten times as slow then, so the searches of recollection draw few plans.
+    """
+    from worldmodel.dream import recollection
+
+    with _eagerly(True), pytest.MonkeyPatch.context() as patches:
+        patches.setattr(recollection, "MOST_ROWS", 64)
+        patches.setattr(recollection, "POPULATION", 8)
+        patches.setattr(recollection, "ELITES", 2)
+        patches.setattr(recollection, "ITERATIONS", 2)
         yield
 
 

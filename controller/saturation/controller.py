@@ -82,21 +82,23 @@ class SaturationController(Search):
         seconds = self._config.extraction_seconds / len(guides)
         found = [saturation.cheapest(guide, seconds) for guide in guides]
         count(cost_evaluations=sum(each.terms for each in found))
-        best, action, taken = state, None, found[0]
+        taken, cost_ms = None, state.cost.ms
         for each in found:
             if each.graph.hash == state.hash:
                 continue
-            reached = state.copy()
-            step = (state.waypoint_rule, state.waypoints.add(as_stored(each.graph)))
             try:
-                reached.step(*step)
+                priced_ms = each.graph.cost(self._costs).ms
             except UnpricedError:
                 continue
             count(cost_evaluations=1)
-            if is_improvement(reached.cost.ms, best.cost.ms):
-                best, action, taken = reached, step, each
-        stop = StopReason(CAUSES[taken.explored.stop], about=about(taken))
-        actions = [] if action is None else [action]
+            if is_improvement(priced_ms, cost_ms):
+                taken, cost_ms = each, priced_ms
+        best, actions = state, []
+        if taken is not None:
+            best = state.copy()
+            actions = [(best.waypoint_rule, best.waypoints.add(as_stored(taken.graph)))]
+            best.step(*actions[0])
+        stop = StopReason(CAUSES[saturation.explored.stop], about=about(taken or found[0]))
         if self._then is None:
             return Found(actions, best.cost.ms, stop)
         further = self._then.find(best, seed, None)
