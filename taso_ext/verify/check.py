@@ -12,6 +12,7 @@ for index in range(len(rules)):
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -142,6 +143,48 @@ class _Rewrite(NamedTuple):
     location: int
     target: Graph
 
+    @property
+    def size(self) -> int:
+        """The number of elements of all tensors of both graphs."""
+        return element_count(self.source) + element_count(self.target)
+
+
+@dataclass
+class _Obstacles:
+    """What kept rewrites of a rule from being compared.
+
+    Attributes:
+      divides_by_zero: a source divides by zero at every point, as a norm of one element may, which proves nothing.
+      largest: elements of the largest rewrite that was too large; 0 if none was.
+      unrunnable: why ONNX Runtime could not run the last source that it could not run.
+    """
+
+    divides_by_zero: bool = False
+    largest: int = 0
+    unrunnable: str = ""
+
+    @contextlib.contextmanager
+    def noted(self, rewrite: _Rewrite) -> Iterator[None]:
+        """Notes what keeps a rewrite from being compared, and lets the context end there."""
+        try:
+            yield
+        except NotInvertibleError:
+            self.divides_by_zero = True
+        except TooLargeError:
+            self.largest = max(self.largest, rewrite.size)
+        except UnrunnableSourceError as error:
+            self.unrunnable = str(error.__cause__)
+
+    def reason(self) -> str:
+        """Returns why none of the rewrites could be compared; empty if nothing was noted."""
+        if self.divides_by_zero:
+            return "its source divides by zero on every random instance, so that there is nothing to compare"
+        if self.largest:
+            return (
+                f"its tensors have {self.largest:.0e} elements together, and at most {MOST_ELEMENTS:.0e} are compared"
+            )
+        return self.unrunnable
+
 
 def verify_rule(
     rules: RuleSet,
@@ -184,45 +227,34 @@ def verify_rule(
     """
     measure = Rounding.REAL if is_normwise(rules.proof(index)) else measure
     result = RuleVerification(rules.names[index], measure=measure)
-    weights = _single_weights(rules.text(index))
     drawn = _random_instances(rules, index, instances + glances, seed, dtypes or {})
     numbered = drawn if sources is None else enumerate(sources)
-    floats, glanced, divides_by_zero = instances if float_instances is None else float_instances, 0, False
-    valued = valued_variables(read_rule(rules.text(index)))  # only a runtime confirms that their elements are valid
-    unrunnable = ""
-    largest, deadline = 0, time.monotonic() + seconds
+    floats = instances if float_instances is None else float_instances
+    weights, obstacles = _single_weights(rules.text(index)), _Obstacles()
+    glanced, deadline = 0, time.monotonic() + seconds
     for rewrite in _rewrites(rules, index, numbered, instances + glances):
-        glance, size = rewrite.ordinal >= instances, element_count(rewrite.source) + element_count(rewrite.target)
-        if size > MOST_ELEMENTS:
-            largest = max(largest, size)
+        glance = rewrite.ordinal >= instances
+        if rewrite.size > MOST_ELEMENTS:
+            obstacles.largest = max(obstacles.largest, rewrite.size)
             continue
         if time.monotonic() > deadline:
             result.hindrance = f"it takes more than {seconds:g} seconds; declare smaller extents, or fewer free ones"
             return result
-        glanced += glance * size
+        glanced += glance * rewrite.size
         if glanced > MOST_GLANCED:
             break
-        try:
+        with obstacles.noted(rewrite):
             result.counterexample = _find_counterexample(rewrite, result, weights, 0 if glance else floats, glance)
-        except NotInvertibleError:  # a source that always divides by zero, as a norm of one element may, proves nothing
-            divides_by_zero = True
-            continue
-        except TooLargeError:
-            largest = max(largest, size)
-            continue
-        except UnrunnableSourceError as error:
-            unrunnable = str(error.__cause__)
-            continue
-        result.rewrites += 1
-        if observe is not None:
-            observe(rewrite.source)
+            result.rewrites += 1
+            if observe is not None:
+                observe(rewrite.source)
         if result.counterexample is not None:
             break
+    valued = valued_variables(read_rule(rules.text(index)))  # only a runtime confirms that their elements are valid
     if not result.rewrites:
-        too_large = f"its tensors have {largest:.0e} elements together, and at most {MOST_ELEMENTS:.0e} are compared"
-        reasons = (divides_by_zero * _DIVIDES_BY_ZERO, (largest > 0) * too_large, unrunnable, _hindrance(rules, index))
-        result.hindrance = next(filter(None, reasons))
+        result.hindrance = obstacles.reason() or _hindrance(rules, index)
     elif result.ok and floats and valued and not result.float_instances | result.whole_instances:
+        unrunnable = obstacles.unrunnable
         result.hindrance = f"ONNX Runtime ran none of its graphs{unrunnable and ': ' + unrunnable}"
     elif result.ok and floats and other_types:
         base = dtypes or {}
@@ -287,8 +319,6 @@ def floating_variables(rule: RuleText, dtypes: Mapping[str, int]) -> list[str]:
 
 _MOST_IN_DTYPE = 1 << 16
 """The most elements of a graph that onnx.reference evaluates."""
-
-_DIVIDES_BY_ZERO = "its source divides by zero on every random instance, so that there is nothing to compare"
 
 
 def _hindrance(rules: RuleSet, index: int) -> str:
