@@ -106,9 +106,11 @@ PLACERS: Mapping[str, Entry] = {
     "reinforce": Entry("sequence:reinforce", "the published agent: a sequence-to-sequence LSTM, REINFORCE"),
     "ppo": Entry("graph_ppo:graph_ppo", "PPO with a graph encoder, trained on this problem"),
 }
+"""The placers by name."""
 LEARNED = ("reinforce", "ppo")
 """Those that train a network, which takes longer."""
-"""The placers by name."""
+BASELINES = tuple(name for name in PLACERS if name not in ("annealing", *LEARNED))
+"""Those that search nothing."""
 
 
 def find_placer(name: str) -> Placer:
