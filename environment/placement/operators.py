@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -107,6 +107,10 @@ class OperatorGraph:
 
     def __len__(self) -> int:
         return len(self.operators)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves out the engine's graph, which no other process can have; times have to be asked for before."""
+        return {**self.__dict__, "graph": None}
 
     def operator_ms(self, costs: CostModel) -> npt.NDArray[np.float64]:
         """Returns the times of the operators under a cost model, [N] in ms."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -166,6 +166,10 @@ class PlacementProblem:
             ratios = _relative_to_host(priced)
             priced = np.where(np.isinf(ratios), np.inf, operator_ms[:, None] * np.where(np.isinf(ratios), 0.0, ratios))
         return cls(graph, machine, groups, priced, parameters, optimiser_slots)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves out the simulator, which is made anew where it is needed."""
+        return {name: value for name, value in self.__dict__.items() if name != "simulator"}
 
     @property
     def num_groups(self) -> int:

@@ -25,7 +25,7 @@ def record(placer: str, ms: float | None) -> dict[str, object]:
 
 
 def test_every_placer_has_a_column() -> None:
-    assert {*BASELINES, *SEARCHES} == set(PLACERS)
+    assert {*BASELINES, *SEARCHES} == set(PLACERS) - {"reinforce-ray"}  # the same as reinforce-async
 
 
 def test_the_gain_is_that_of_the_best_search_over_the_best_baseline() -> None:
