@@ -7,7 +7,7 @@ values, because only shapes count; so graphs beyond the 2 GB of a ModelProto are
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -103,13 +103,16 @@ SECONDS: Mapping[tuple[str, str], Published] = {
 }
 
 
-def chosen_networks(options: argparse.Namespace) -> dict[str, Network]:
-    """Returns the networks that the options name, or all; at the scale `smoke` a tiny variant in a few groups.
+def chosen_networks(options: argparse.Namespace, default: Sequence[str] = ()) -> dict[str, Network]:
+    """Returns the networks that the options name; at the scale `smoke` a tiny variant in a few groups.
 
+    Args:
+      default: the networks if none is named; if empty, all, but one at the scale `smoke`.
     Raises:
       UserError: a network is unknown.
     """
-    names = options.networks or (["inception-v3"] if options.scale == "smoke" else list(NETWORKS))
+    usual = default or (["inception-v3"] if options.scale == "smoke" else list(NETWORKS))
+    names = options.networks or usual
     for name in names:
         if name not in NETWORKS:
             raise UserError(f"No network of this table is called '{name}'. {nearest_match(name, NETWORKS)}")

@@ -14,6 +14,7 @@ from environment.placement.training import TrainingParts
 from experiments.cli import main
 from experiments.reproduce.placement.networks import NETWORKS, SECONDS, by_rules, graph_of, groups_of, problem_of
 from experiments.reproduce.placement.table2 import BASELINES, SEARCHES, finding, row_of
+from experiments.reproduce.placement.zero_shot import row_of as zero_shot_row
 from tests.commands import read_table
 from tests.environment.placement.samples import is_acyclic
 
@@ -102,3 +103,27 @@ def test_the_tables_are_made_and_finished_placements_are_read(tmp_path: Path, mo
     assert main(["reproduce", "placement-figures", *drawn]) == 0
     assert [path.stat().st_mtime_ns for path in units] == before
     assert len(list(Path("runs/reproduce/placement-figures").glob("figure-*.svg"))) == 4
+
+
+def test_policies_place_networks_that_they_were_not_trained_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", "placement-zero-shot", "--scale", "smoke"]) == 0
+    rows = read_table("placement-zero-shot")
+    assert [(row["network"], row["machine"]) for row in rows] == [
+        (network, machine) for network in ("inception-v3", "rnnlm") for machine in ("k80x2", "k80x4")
+    ]
+    for row in rows:
+        best = min(float(row["zero-shot"]), float(row["sampled"]))
+        assert float(row["gain"]) == pytest.approx(100 * (float(row["baseline"]) / best - 1), abs=1)
+    capsys.readouterr()
+    assert main(["reproduce", "placement-zero-shot", "rnnlm", "--scale", "smoke"]) == 2
+    assert "name two at least" in capsys.readouterr().err
+
+
+def test_a_held_out_network_without_a_fitting_placement_has_no_gain() -> None:
+    times = {"baseline": 10.0, "random": None, "zero-shot": None, "sampled": 8.0}
+    row = zero_shot_row(TINY, "k80x2", times)
+    assert (row["random"], row["zero-shot"], row["gain"]) == ("oom", "oom", pytest.approx(25.0))
+    assert zero_shot_row(TINY, "k80x2", {**times, "sampled": None})["gain"] == "–"
