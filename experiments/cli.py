@@ -565,9 +565,11 @@ def _gradients(options: argparse.Namespace) -> int:
 
 
 def _place(options: argparse.Namespace) -> int:
-    from experiments.placement.command import run
+    from experiments.placement.command import placed
 
-    return run(options)
+    found = placed(options)
+    _print_found(found, options.json)
+    return 0 if found.is_equal else 1
 
 
 def _zoo(options: argparse.Namespace) -> int:

@@ -61,8 +61,11 @@ class Objective:
     Attributes:
       best: the best assignment so far.
       best_ms: its time.
+      outcome: the last simulation; there is none at first.
       evaluations: number of simulations so far.
     """
+
+    outcome: Outcome
 
     def __init__(self, problem: PlacementProblem, report: Report) -> None:
         self._problem, self._report = problem, report
@@ -76,7 +79,7 @@ class Objective:
 
         Placements that do not fit get a longer one the more memory is missing, so that a search finds a way out.
         """
-        outcome = self._problem.evaluate(assignment)
+        self.outcome = outcome = self._problem.evaluate(assignment)
         ms = outcome.ms if outcome.fits else self._failing_ms * (1 + outcome.missing_bytes.sum() / 1e12)
         self.evaluations += 1
         if ms < self.best_ms:
@@ -104,11 +107,15 @@ PLACERS: Mapping[str, Entry] = {
     "m-etf": Entry("lists:memory_etf", "earliest task first within the memory (Jeon et al. 2020, Baechi)"),
     "annealing": Entry("annealing:annealing", "simulated annealing on the simulator"),
     "reinforce": Entry("sequence:reinforce", "the published agent: a sequence-to-sequence LSTM, REINFORCE"),
+    "reinforce-async": Entry("asynchronous:reinforce_async", "the published agent, 4 controllers that share weights"),
+    "reinforce-ray": Entry("asynchronous:reinforce_ray", "the same through Ray (extra `ray`)"),
     "ppo": Entry("graph_ppo:graph_ppo", "PPO with a graph encoder, trained on this problem"),
 }
-LEARNED = ("reinforce", "ppo")
-"""Those that train a network, which takes longer."""
 """The placers by name."""
+LEARNED = ("reinforce", "reinforce-async", "reinforce-ray", "ppo")
+"""Those that train a network, which takes longer."""
+BASELINES = tuple(name for name in PLACERS if name not in ("annealing", *LEARNED))
+"""Those that search nothing."""
 
 
 def find_placer(name: str) -> Placer:

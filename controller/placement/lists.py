@@ -190,7 +190,8 @@ def _held_bytes(problem: PlacementProblem) -> npt.NDArray[np.float64]:
         if transfer.producer >= 0:
             held[problem.group_of_task[transfer.producer]] += transfer.tensor.nbytes
         elif transfer.tensor.kind == "parameter":
-            groups = {int(problem.group_of_task[reader]) for reader in transfer.readers}
-            for group in groups if problem.parameters == "replicated" else {min(groups)}:
-                held[group] += transfer.tensor.nbytes * (1 + problem.optimiser_slots)
+            home = problem.home(transfer)
+            tasks = transfer.readers if home is None else (home,)
+            for group in {int(problem.group_of_task[task]) for task in tasks}:
+                held[group] += transfer.tensor.nbytes * (1 + problem.optimiser_slots * (home is not None))
     return held

@@ -189,6 +189,7 @@ class ReinforceLearner:
         self._optimizer = snt.optimizers.Adam(config.learning_rate)
         self._sample = tf.function(lambda seed: self.policy.sample(config.samples, seed))
         self._learn = tf.function(self._gradient_step)
+        self._differentiate = tf.function(self._gradients)
 
     def sample(self, update: int) -> Assignment:
         """Returns placements [samples, G]."""
@@ -205,20 +206,45 @@ class ReinforceLearner:
         """
         if not counted.any():
             return float("nan")
+        advantages = self._advantages(rewards, counted)
+        return float(self._learn(tf.constant(placements), advantages))
+
+    def gradient(
+        self, placements: Assignment, rewards: npt.NDArray[np.float64], counted: npt.NDArray[np.bool_]
+    ) -> list[npt.NDArray[np.float32]] | None:
+        """Returns the gradient of one step, and leaves the weights as they are; the baseline moves as in `learn`.
+
+        It is None if no placement counts.
+        """
+        if not counted.any():
+            return None
+        gradients, _ = self._differentiate(tf.constant(placements), self._advantages(rewards, counted))
+        return [each.numpy() for each in gradients]
+
+    def _advantages(self, rewards: npt.NDArray[np.float64], counted: npt.NDArray[np.bool_]) -> tf.Tensor:
+        """Returns the weight of each placement's log-probability, and moves the baseline."""
         advantages = np.where(counted, rewards - self.baseline, 0.0) / counted.sum()
-        entropy = self._learn(tf.constant(placements), tf.constant(advantages, tf.float32))
         decay = self._config.baseline_decay
         self.baseline = decay * self.baseline + (1 - decay) * float(rewards[counted].mean())
-        return float(entropy)
+        return tf.constant(advantages, tf.float32)
 
     def _gradient_step(self, placements: tf.Tensor, advantages: tf.Tensor) -> tf.Tensor:
+        gradients, entropy = self._gradients(placements, advantages)
+        self._optimizer.apply(gradients, self.policy.trainable_variables)
+        return entropy
+
+    def _gradients(self, placements: tf.Tensor, advantages: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
         with tf.GradientTape() as tape:
             log_probs, entropy = self.policy.log_probs(placements)
             loss = -tf.reduce_sum(advantages * log_probs) - self._config.entropy * tf.reduce_mean(entropy)
         weights = self.policy.trainable_variables
         gradients, _ = tf.clip_by_global_norm(tape.gradient(loss, weights), self._config.gradient_norm)
-        self._optimizer.apply(gradients, weights)
-        return tf.reduce_mean(entropy)
+        return gradients, tf.reduce_mean(entropy)
+
+
+def fitting_from(config: SequenceConfig, updates: int) -> int:
+    """Returns the update from which on only placements that fit into memory are learned from."""
+    return math.ceil(config.valid_only_from * updates)
 
 
 def reinforce(

@@ -79,13 +79,19 @@ def _with_names(original: onnx.NodeProto, names: Mapping[str, str]) -> onnx.Node
 
 
 def write_backward(
-    forward: ForwardPass, seeds: Mapping[str, str], wanted: Iterable[str], writer: NodeWriter
+    forward: ForwardPass,
+    seeds: Mapping[str, str],
+    wanted: Iterable[str],
+    writer: NodeWriter,
+    *,
+    accumulate: bool = False,
 ) -> dict[str, str]:
     """Writes the backward pass.
 
     Args:
       seeds: the cotangents of the values that the loss reads, by the names of these values.
       wanted: the values whose gradients are asked for.
+      accumulate: whether what the operators add to one of these gradients is added up as it comes, and not in the end.
     Returns:
       The gradients by the names of these values; those on which the loss does not depend are missing.
     Raises:
@@ -103,8 +109,14 @@ def write_backward(
         for name, gradient in zip(operation.node.input, rule.backward(operation), strict=False):
             if gradient is not None and name in reached:
                 sums.add(name, _of_operand(operation, name, gradient) if rule.broadcasts else gradient)
-    end = Expressions(writer, "/training/gradients", forward.operations[-1].dtype)
-    return {name: found for name in sorted(wanted) if (found := sums.of(name, end)) is not None}
+                if accumulate and name in wanted:
+                    sums.of(name, operation)
+    found: dict[str, str] = {}
+    for name in sorted(wanted):
+        end = Expressions(writer, f"/training/gradients/{name}", forward.operations[-1].dtype)
+        if (gradient := sums.of(name, end)) is not None:
+            found[name] = gradient
+    return found
 
 
 def _depending_on(wanted: set[str], operations: Sequence[Operation]) -> set[str]:

@@ -48,6 +48,7 @@ def training_model(
     train: Sequence[str] | None = None,
     axis: int = -1,
     dims: Mapping[str, int] | None = None,
+    accumulate: bool = False,
 ) -> CheckedModel:
     """Returns a graph of the forward pass, a loss, and the backward pass to every weight that is trained.
 
@@ -77,6 +78,8 @@ def training_model(
         axis, but for the statistics of batch norms. Weights that no loss depends on are left out.
       axis: the axis of the classes, for `cross-entropy`.
       dims: sizes of symbolic dimensions by name.
+      accumulate: how to add up the gradients of a weight that several operators read, such as that of an unrolled
+        LSTM. True: one after the other as they are computed, so that two are in memory at a time. False: by one Sum.
     Raises:
       ModelError: the model cannot be read or raised to opset 18, an operator has no gradient, a shape is not static, or
         an argument names something that is not there.
@@ -87,7 +90,7 @@ def training_model(
     values = Values(model, frozenset(weights) | statistics)
     graph = _TrainingGraph(model, values)
     seeds = graph.write_losses(_known(loss, LOSSES, "loss"), chosen_outputs(model, outputs, name), axis)
-    gradients = write_backward(graph.forward, seeds, weights, graph.writer)
+    gradients = write_backward(graph.forward, seeds, weights, graph.writer, accumulate=accumulate)
     if not gradients:
         raise ModelError(f"the loss of {name} depends on none of the weights to train; train others, or other outputs.")
     if isinstance(optimiser, str):

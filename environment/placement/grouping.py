@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,26 @@ from environment.placement.errors import PlacementError
 from environment.placement.operators import OperatorGraph
 
 Labels = npt.NDArray[np.int64]
+_TRAINING = re.compile(r"/training(/.+)/[^/]+|(/loss/.+)/[^/]+")
+
+
+class Dataflow(Protocol):
+    """Operators by number, producers first, and the edges between them; an `OperatorGraph` is one."""
+
+    def __len__(self) -> int: ...
+
+    def edges(self) -> Sequence[tuple[int, int, int]]:
+        """Returns (producer, reader, bytes); see `OperatorGraph.edges`."""
+        ...
+
+
+def origin(name: str) -> str:
+    """Returns the name of the operator that an operator of a training graph belongs to: its own, if it is of the model.
+
+    Source: `environment.gradients` calls the gradient of `/conv/Conv` by names such as `/training/conv/Conv/Mul_0`.
+    """
+    found = _TRAINING.fullmatch(name)
+    return name if found is None else found[1] or found[2]
 
 
 class _Sets:
@@ -53,6 +74,7 @@ def colocate(
     scopes: Sequence[str] = (),
     gradients: Mapping[int, int] | None = None,
     only_consumer: bool = True,
+    among: npt.NDArray[np.bool_] | None = None,
 ) -> Labels:
     """Groups operators by the published rules.
 
@@ -63,6 +85,7 @@ def colocate(
       gradients: by the number of an operator of the backward pass, the number of the operator that it belongs to.
       only_consumer: whether an operator joins the only one that reads its results, recursively; an operator of a scope
         does so only within its scope.
+      among: [N], the operators that are grouped and count as consumers, such as those of a forward pass; None: all.
     Returns:
       The groups, [N]. Groups may lie on cycles: forward and backward operators share one.
     Raises:
@@ -73,10 +96,10 @@ def colocate(
     scope_of = _scopes(graph, scopes)
     first: dict[str, int] = {}
     for number, scope in enumerate(scope_of):
-        if scope is not None:
+        if scope is not None and (among is None or among[number]):
             sets.join(first.setdefault(scope, number), number)
     if only_consumer:
-        for producer, readers in _readers(graph).items():
+        for producer, readers in _readers(graph, among).items():
             (reader, *others) = sorted(readers)
             if not others and (scope_of[producer] is None or scope_of[producer] == scope_of[reader]):
                 sets.join(reader, producer)
@@ -97,15 +120,21 @@ def _scopes(graph: OperatorGraph, scopes: Sequence[str]) -> list[str | None]:
         found = (match for expression in compiled if (match := expression.match(name)))
         return next((match[1] for match in found), None)
 
-    return [scope(each.name or each.output) for each in graph.operators]
+    return [scope(_origin_path(each.name) or each.name or each.output) for each in graph.operators]
 
 
-def _readers(graph: OperatorGraph) -> dict[int, set[int]]:
+def _origin_path(name: str) -> str:
+    """Returns the `origin` of an operator as a scope, which ends in a slash; empty if it is the operator itself."""
+    found = origin(name)
+    return "" if found == name else f"{found}/"
+
+
+def _readers(graph: OperatorGraph, among: npt.NDArray[np.bool_] | None) -> dict[int, set[int]]:
     """Returns the readers of each operator whose results are all read by operators and returned by none."""
     returned = {tensor.producer for tensor in graph.tensors if tensor.is_output}
     readers: dict[int, set[int]] = {}
     for producer, reader, _ in graph.edges():
-        if producer not in returned:
+        if producer not in returned and (among is None or (among[producer] and among[reader])):
             readers.setdefault(producer, set()).add(reader)
     return readers
 
@@ -171,7 +200,7 @@ class _Clusters:
 
 
 def at_most(
-    graph: OperatorGraph,
+    graph: Dataflow,
     most: int,
     *,
     work: npt.NDArray[np.float64] | None = None,
@@ -216,7 +245,7 @@ def at_most(
     return renumbered(joined[parts])
 
 
-def acyclic_parts(graph: OperatorGraph, labels: Labels) -> Labels:
+def acyclic_parts(graph: Dataflow, labels: Labels) -> Labels:
     """Divides groups that lie on cycles into parts that do not; other groups stay whole.
 
     Within the groups of a cycle, an operator's part is the number of changes of group on the longest way to it. So

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,8 @@ from onnx import TensorProto, helper
 from taso_ext import CostModel, Graph, OnnxModel, Value
 
 Kind = Literal["computed", "fed", "parameter"]
+UPDATED = ".updated"
+"""How the name of an output of a training graph ends that is the next value of an input (`environment.gradients`)."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,14 @@ class Tensor:
 
     Attributes:
       name: its name in the model.
-      kind: computed by an operator, fed by the caller, or a parameter (a weight, or made of weights alone).
+      kind: computed by an operator, fed by the caller, or a parameter: a weight, made of weights alone, or an input
+        with a default value, such as a weight of a training graph.
       producer: the number of the operator that computes it; -1 if none does.
       readers: the numbers of the operators that read it, in ascending order, each once.
       dims: its shape; None if it is not known.
       nbytes: its size; 0 if its shape or type has none that is known.
       is_output: whether the model returns it.
+      updates: the parameter that it is the next value of, in whose place it is written; empty if there is none.
     """
 
     name: str
@@ -53,6 +57,7 @@ class Tensor:
     dims: tuple[int, ...] | None
     nbytes: int
     is_output: bool
+    updates: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,12 +76,16 @@ class OperatorGraph:
 
     @classmethod
     def of(cls, model: OnnxModel) -> OperatorGraph:
-        """Returns the operators of a loaded model."""
-        return cls.of_graph(model.graph)
+        """Returns the operators of a loaded model. Its inputs with default values are parameters."""
+        return cls.of_graph(model.graph, model.cleaned.defaults)
 
     @classmethod
-    def of_graph(cls, graph: Graph) -> OperatorGraph:
-        """Returns the operators of an engine graph."""
+    def of_graph(cls, graph: Graph, variables: Collection[str] = ()) -> OperatorGraph:
+        """Returns the operators of an engine graph.
+
+        Args:
+          variables: inputs that are parameters; an output `NAME.updated` is the next value of the variable NAME.
+        """
         values = graph.values()
         nodes = [node for node in graph.nodes() if not node.weight_only]
         readers: dict[int, dict[int, None]] = {}
@@ -89,7 +98,7 @@ class OperatorGraph:
         outputs = set(graph.outputs)
         used = dict.fromkeys([*graph.inputs, *readers, *producers, *graph.outputs])
         tensors = [
-            _tensor(values[value], producers.get(value, -1), tuple(readers.get(value, ())), value in outputs)
+            _tensor(values[value], producers.get(value, -1), tuple(readers.get(value, ())), value in outputs, variables)
             for value in used
             if value in values
         ]
@@ -98,6 +107,10 @@ class OperatorGraph:
 
     def __len__(self) -> int:
         return len(self.operators)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves out the engine's graph, which no other process can have; times have to be asked for before."""
+        return {**self.__dict__, "graph": None}
 
     def operator_ms(self, costs: CostModel) -> npt.NDArray[np.float64]:
         """Returns the times of the operators under a cost model, [N] in ms."""
@@ -119,11 +132,14 @@ class OperatorGraph:
         return sum(tensor.kind == "computed" and tensor.dims is None for tensor in self.tensors)
 
 
-def _tensor(value: Value, producer: int, readers: Sequence[int], is_output: bool) -> Tensor:
+def _tensor(value: Value, producer: int, readers: Sequence[int], is_output: bool, variables: Collection[str]) -> Tensor:
     dims = None if value.dims is None else tuple(value.dims)
-    is_parameter = value.weight_only or value.handle is not None
+    is_parameter = value.weight_only or value.handle is not None or value.name in variables
     kind: Kind = "computed" if producer >= 0 else "parameter" if is_parameter else "fed"
-    return Tensor(value.name, kind, producer, tuple(readers), dims, tensor_bytes(value.dtype, dims), is_output)
+    variable = value.name.removesuffix(UPDATED)
+    updates = variable if is_output and variable != value.name and variable in variables else ""
+    nbytes = tensor_bytes(value.dtype, dims)
+    return Tensor(value.name, kind, producer, tuple(readers), dims, nbytes, is_output, updates)
 
 
 def tensor_bytes(dtype: int, dims: Sequence[int] | None) -> int:

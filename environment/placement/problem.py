@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,8 @@ Assignment = npt.NDArray[np.int32]
 """The device of each group, [G]."""
 Parameters = Literal["replicated", "copied"]
 """Whether each device that reads a parameter holds one of its own, as in inference; or the device of its first reader
-holds it with its optimiser state and sends copies in each step, as in training."""
+holds it with its optimiser state and sends copies in each step, as in training. A parameter of a training graph, which
+the step updates, is held once in any case; its gradients and optimiser state are tensors of the graph."""
 _COMPUTED, _FED, _COPIED, _REPLICATED = range(4)  # of the engine's simulator
 _GB = 1e9
 
@@ -166,6 +167,10 @@ class PlacementProblem:
             priced = np.where(np.isinf(ratios), np.inf, operator_ms[:, None] * np.where(np.isinf(ratios), 0.0, ratios))
         return cls(graph, machine, groups, priced, parameters, optimiser_slots)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves out the simulator, which is made anew where it is needed."""
+        return {name: value for name, value in self.__dict__.items() if name != "simulator"}
+
     @property
     def num_groups(self) -> int:
         """G."""
@@ -198,7 +203,7 @@ class PlacementProblem:
             producer = int(self.tasks[tensor.producer]) if tensor.producer >= 0 else -1
             readers = dict.fromkeys(int(self.tasks[reader]) for reader in tensor.readers)
             readers.pop(producer, None)
-            if readers or (producer >= 0 and tensor.is_output):
+            if readers or (producer >= 0 and tensor.is_output and not tensor.updates):
                 found.append(Transfer(tensor, producer, tuple(readers)))
         return tuple(found)
 
@@ -257,7 +262,7 @@ class PlacementProblem:
             owner=np.array(owner, np.int32),
             bytes=sizes,
             state_bytes=sizes * slots,
-            kept=np.array([each.tensor.is_output for each in transfers], bool),
+            kept=np.array([each.tensor.is_output and not each.tensor.updates for each in transfers], bool),
             reader_begin=np.cumsum([0, *(len(each.readers) for each in transfers)]).astype(np.int32),
             readers=np.array([reader for each in transfers for reader in each.readers], np.int32),
         )
@@ -268,7 +273,21 @@ class PlacementProblem:
             return _COMPUTED, transfer.producer
         if transfer.tensor.kind == "fed":
             return _FED, HOST
-        return (_REPLICATED, 0) if self.parameters == "replicated" else (_COPIED, transfer.readers[0])
+        home = self.home(transfer)
+        return (_REPLICATED, 0) if home is None else (_COPIED, home)
+
+    def home(self, transfer: Transfer) -> int | None:
+        """Returns the task whose device holds a parameter; None if each device that reads it holds one of its own.
+
+        A parameter that the step updates is held where it is updated.
+        """
+        name = transfer.tensor.name
+        return self._updaters.get(name, None if self.parameters == "replicated" else transfer.readers[0])
+
+    @cached_property
+    def _updaters(self) -> dict[str, int]:
+        """The task that updates each parameter that the step updates."""
+        return {each.updates: int(self.tasks[each.producer]) for each in self.graph.tensors if each.updates}
 
     def placement(self, assignment: npt.ArrayLike) -> Assignment:
         """Returns the device of each task, [T].

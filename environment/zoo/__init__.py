@@ -43,6 +43,8 @@ of the families; BERTs, ResNets, Inception v3, `nasrnn` and those from `vgg19` o
 `training` stands for the training graph of a network (`environment.gradients`), with one step of an optimiser or with
 gradients alone: `resnet18:training=adam`, `mnasnet:batch=8,training=gradients`. Its loss is the mean square.
 
+`outline` builds a network without the values of its weights, which is enough where only shapes count.
+
 Every network has a `-tiny` variant of the same structure for tests; all BERTs share one. `build` imports a family's
 module and builds a network only when it is called. A graph's weights depend on its name alone, so a name stands for the
 same bytes everywhere.
@@ -54,11 +56,16 @@ import dataclasses
 import difflib
 import importlib
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
 
-__all__ = ["ZooError", "build", "contains", "names", "published_names", "tiny"]
+from environment.zoo.layers import without_values
+
+if TYPE_CHECKING:
+    from taso_ext.onnx_io.checked_model import CheckedModel
+
+__all__ = ["ZooError", "build", "contains", "is_trained", "names", "outline", "published_names", "tiny"]
 
 TINY = "-tiny"
 _GENERATED = re.compile(r"generated-(0|[1-9][0-9]{0,8})")
@@ -122,6 +129,15 @@ def contains(name: str) -> bool:
     return True
 
 
+def is_trained(name: str) -> bool:
+    """Returns whether a name stands for a training graph.
+
+    Raises:
+      ZooError: see `build`.
+    """
+    return _untrained(name)[1] is not None
+
+
 def published_names() -> list[str]:
     """Returns the names of the full-size networks of the papers' tables, which our tables are about by default."""
     return [name for name, family in _FAMILIES.items() if family not in _UNPUBLISHED]
@@ -159,6 +175,30 @@ def build(name: str, **changes: Any) -> onnx.ModelProto:
     family, config = _configured(name)
     model: onnx.ModelProto = family.build(name.partition(":")[0], dataclasses.replace(config, **changes))
     return model if training is None else _training_graph(name, model, training)
+
+
+def outline(name: str, **changes: Any) -> CheckedModel:
+    """Builds a network, or its training graph, without the values of its weights, which are zeros that take no memory.
+
+    That is enough where only shapes count, and it works for networks of any size.
+
+    Args:
+      changes: see `build`.
+    Raises:
+      ZooError, TypeError: see `build`.
+    """
+    import onnx_ir as ir  # the zoo is imported where nothing is outlined
+
+    from environment.gradients import training_model
+    from taso_ext.onnx_io.checked_model import CheckedModel
+
+    name, training = _untrained(name)
+    family, config = _configured(name)
+    with without_values() as weights:
+        proto = family.build(name.partition(":")[0], dataclasses.replace(config, **changes))
+    plain = CheckedModel.from_proto(proto)
+    model = dataclasses.replace(plain, tensors=plain.tensors | {key: ir.tensor(each) for key, each in weights.items()})
+    return model if training is None else training_model(model, optimiser=_OPTIMISERS[training])
 
 
 def _training_graph(name: str, model: onnx.ModelProto, training: str) -> onnx.ModelProto:

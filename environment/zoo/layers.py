@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +22,23 @@ from onnx import TensorProto, helper, numpy_helper
 
 OPSET = 18  # PyTorch's exporter writes 18 by default; LayerNormalization exists since 17
 IR_VERSION = 8  # the IR of opset 18's release, accepted by every ONNX Runtime since 1.14
+
+_apart: ContextVar[dict[str, npt.NDArray[Any]] | None] = ContextVar("apart", default=None)
+"""Where weights go instead of into the model; None if they go there."""
+
+
+@contextmanager
+def without_values() -> Iterator[dict[str, npt.NDArray[Any]]]:
+    """Networks that are built inside the block have no initializers; the yielded dictionary gets zeros in their place.
+
+    The zeros take no memory before something reads or writes them.
+    """
+    apart: dict[str, npt.NDArray[Any]] = {}
+    token = _apart.set(apart)
+    try:
+        yield apart
+    finally:
+        _apart.reset(token)
 
 
 class GraphWriter:
@@ -58,6 +77,10 @@ class GraphWriter:
 
     def weight(self, name: str, tensor: npt.NDArray[Any]) -> str:
         """Adds `tensor` as an initializer and returns its name."""
+        apart = _apart.get()
+        if apart is not None:
+            apart[name] = tensor
+            return name
         # It is filled in place, because numpy_helper.from_array and append would copy BERT's 438 MB twice more.
         proto = self._graph.initializer.add(name=name, dims=tensor.shape)
         proto.data_type = helper.np_dtype_to_tensor_dtype(tensor.dtype)
@@ -158,6 +181,8 @@ class SeededWeights:
         return np.square(np.float32(1.0) + self._normal(name, (size,), std=NORM_STD))
 
     def _normal(self, name: str, shape: Sequence[int], *, std: float) -> Array:
+        if _apart.get() is not None:
+            return np.zeros(shape, np.float32)
         digest = hashlib.sha256(f"{self._graph_name}/{name}".encode()).digest()
         generator = np.random.default_rng(int.from_bytes(digest[:8], "little"))
         tensor = generator.standard_normal(tuple(shape), dtype=np.float32)

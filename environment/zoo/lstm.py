@@ -14,7 +14,10 @@ of Mirhoseini et al.: an encoder and a decoder of two LSTM layers of 1024, which
 have 32,000 word pieces (Wu et al. 2016, section 4.1: 8,000 to 32,000).
 
 Both papers' graphs have 40 unrolled steps and a batch of 64: `rnnlm:batch=64`, `nmt:batch=64`. All steps share their
-weights.
+weights. With `outputs=40`, every step is classified by itself, as where each softmax has a device of its own.
+
+Names of operators tell layers and steps: `/decoder/layers.1/step.7/MatMul`, `/attention/step.7/Softmax`,
+`/classifier/step.7/MatMul`.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ class RnnlmConfig:
       layers: number of LSTM layers.
       steps: number of words that are read.
       batch: sequences in the input.
+      outputs: in how many parts the steps are classified, a divisor of `steps`; each part is an output.
     """
 
     vocabulary: int = 10_000
@@ -47,6 +51,7 @@ class RnnlmConfig:
     layers: int = 2
     steps: int = 40
     batch: int = 1
+    outputs: int = 1
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,7 @@ class NmtConfig:
       layers: number of LSTM layers, of the encoder and of the decoder.
       steps: number of word pieces that are read, and that are written.
       batch: pairs of sentences in the input.
+      outputs: as in `RnnlmConfig`, of the steps of the decoder.
     """
 
     vocabulary: int = 32_000
@@ -66,6 +72,7 @@ class NmtConfig:
     layers: int = 2
     steps: int = 40
     batch: int = 1
+    outputs: int = 1
 
 
 NETWORKS: dict[str, RnnlmConfig | NmtConfig] = {
@@ -96,8 +103,14 @@ def build(name: str, config: RnnlmConfig | NmtConfig) -> onnx.ModelProto:
 
     Inputs `words` of an RNNLM, `source` and `target` of an NMT: int64 [batch, steps]; `hidden_state` and `cell_state`:
     float32 [batch, layers, hidden], the states before the first step (of the encoder). Output `output`: float32 [batch,
-    steps, vocabulary], the logits of the next word (of the target).
+    steps, vocabulary], the logits of the next word (of the target). Of several outputs, each has a part of the steps:
+    `output.0`, `output.1` and so on.
+
+    Raises:
+      ValueError: the number of outputs does not divide that of the steps.
     """
+    if config.steps % config.outputs:
+        raise ValueError(f"expected outputs that divide {config.steps} steps, got {config.outputs}")
     net = _Network(GraphWriter(name), SeededWeights(name), config)
     states = net.language_model(config) if isinstance(config, RnnlmConfig) else net.translator(config)
     net.classify(states)
@@ -115,8 +128,8 @@ class _Network(Layers):
         words = self.words("words", "embedding")
         states, cells = self.first_states(), self.cells("lstm", config.hidden)
         found = []
-        for word in words:
-            states = self.step(word, states, cells, "/lstm")
+        for number, word in enumerate(words):
+            states = self.step(word, states, cells, "/lstm", number)
             found.append(states[-1].hidden)
         return found
 
@@ -125,19 +138,20 @@ class _Network(Layers):
         source, target = self.words("source", "encoder.embedding"), self.words("target", "decoder.embedding")
         states, cells = self.first_states(), self.cells("encoder", config.hidden)
         memory = []
-        for word in source:
-            states = self.step(word, states, cells, "/encoder")
+        for number, word in enumerate(source):
+            states = self.step(word, states, cells, "/encoder", number)
             memory.append(self.row(states[-1].hidden))
         annotations = self.writer.node("Concat", *memory, scope="/attention", axis=1)
         keys = self.product(annotations, "attention.memory", config.hidden)
         query, scores = self.kernel("attention.query", config.hidden), self.kernel("attention.scores", 1)
         cells, found = self.cells("decoder", 2 * config.hidden), []
-        context = self.attended(states[-1].hidden, annotations, keys, query, scores)
-        for word in target:
-            read = self.writer.node("Concat", word, context, scope="/decoder", axis=1)
-            states = self.step(read, states, cells, "/decoder")
-            context = self.attended(states[-1].hidden, annotations, keys, query, scores)
-            found.append(self.writer.node("Concat", states[-1].hidden, context, scope="/decoder", axis=1))
+        context = self.attended(states[-1].hidden, annotations, keys, query, scores, "/attention/step.0")
+        for number, word in enumerate(target):
+            read = self.writer.node("Concat", word, context, scope=f"/decoder/layers.0/step.{number}", axis=1)
+            states = self.step(read, states, cells, "/decoder", number)
+            scope = f"/attention/step.{number + 1}"
+            context = self.attended(states[-1].hidden, annotations, keys, query, scores, scope)
+            found.append(self.writer.node("Concat", states[-1].hidden, context, scope=scope, axis=1))
         return found
 
     def first_states(self) -> list[State]:
@@ -146,9 +160,9 @@ class _Network(Layers):
         hidden, cell = self.writer.input("hidden_state", dims), self.writer.input("cell_state", dims)
         return [State(self.part(hidden, layer), self.part(cell, layer)) for layer in range(self.config.layers)]
 
-    def attended(self, state: str, annotations: str, keys: str, query: str, scores: str) -> str:
+    def attended(self, state: str, annotations: str, keys: str, query: str, scores: str, scope: str) -> str:
         """Writes the mean of the annotations [batch, steps, hidden] by weights vᵀ tanh(W s + U h): [batch, hidden]."""
-        scope, node = "/attention", self.writer.node
+        node = self.writer.node
         asked = node("MatMul", self.row(state), query, scope=scope)
         energies = node("Tanh", node("Add", keys, asked, scope=scope), scope=scope)
         shares = node("Softmax", node("MatMul", energies, scores, scope=scope), scope=scope, axis=1)
@@ -169,11 +183,11 @@ class _Network(Layers):
             width = hidden
         return found
 
-    def step(self, x: str, states: Sequence[State], cells: Sequence[Cell], scope: str) -> list[State]:
+    def step(self, x: str, states: Sequence[State], cells: Sequence[Cell], scope: str, number: int) -> list[State]:
         """Writes one step of all layers."""
-        following = []
-        for state, cell in zip(states, cells, strict=True):
-            following.append(self.cell(x, state, cell, scope))
+        following: list[State] = []
+        for layer, (state, cell) in enumerate(zip(states, cells, strict=True)):
+            following.append(self.cell(x, state, cell, f"{scope}/layers.{layer}/step.{number}"))
             x = following[-1].hidden
         return following
 
@@ -216,13 +230,17 @@ class _Network(Layers):
         return self.writer.node("MatMul", x, self.kernel(module, width), scope=self.scope(module))
 
     def classify(self, states: Sequence[str]) -> None:
-        """Writes one linear layer of all steps together, and the output."""
-        config = self.config
-        joined = self.writer.node("Concat", *(self.row(state) for state in states), scope="/classifier", axis=1)
+        """Writes the linear layer of each part of the steps, and the outputs."""
+        config, kernel, bias = self.config, "classifier.weight", "classifier.bias"
         width = config.hidden * (2 if isinstance(config, NmtConfig) else 1)
-        kernel, bias = "classifier.weight", "classifier.bias"
-        weights = self.weights.linear_kernel(kernel, width, config.vocabulary)
-        product = self.writer.node("MatMul", joined, self.writer.weight(kernel, weights), scope="/classifier")
-        shift = self.writer.weight(bias, self.weights.bias(bias, config.vocabulary))
-        logits = self.writer.node("Add", product, shift, scope="/classifier")
-        self.writer.output("output", logits, [config.batch, config.steps, config.vocabulary])
+        kernel = self.writer.weight(kernel, self.weights.linear_kernel(kernel, width, config.vocabulary))
+        bias = self.writer.weight(bias, self.weights.bias(bias, config.vocabulary))
+        steps = config.steps // config.outputs
+        for part in range(config.outputs):
+            scope = "/classifier" if config.outputs == 1 else f"/classifier/step.{part}"
+            rows = [self.row(state) for state in states[part * steps : (part + 1) * steps]]
+            joined = self.writer.node("Concat", *rows, scope=scope, axis=1) if len(rows) > 1 else rows[0]
+            product = self.writer.node("MatMul", joined, kernel, scope=scope)
+            logits = self.writer.node("Add", product, bias, scope=scope)
+            name = "output" if config.outputs == 1 else f"output.{part}"
+            self.writer.output(name, logits, [config.batch, steps, config.vocabulary])

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from experiments.errors import UserError, require_at_least
+
+if TYPE_CHECKING:  # the command line shows the options without importing what places
+    from experiments.placement.divided import Divided
+    from experiments.placement.simulated import SimulatedTable
 
 GROUPS, BUDGET = 300, 20_000
 _EXAMPLES = """\
@@ -52,8 +56,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
-def run(options: argparse.Namespace) -> int:
-    """Runs the command; returns 0, or 1 if the outputs of a divided model differ.
+def placed(options: argparse.Namespace) -> Divided | SimulatedTable:
+    """Carries out the command; the result has `lines`, `to_json`, and says whether outputs of a divided model agree.
 
     Raises:
       UserError, PlacementError, ModelError, UnavailableError: the input is bad.
@@ -68,11 +72,7 @@ def run(options: argparse.Namespace) -> int:
     if options.devices is None:
         if options.output is not None:
             raise UserError("-o is for --devices: a simulated machine runs nothing, so nothing is written for it.")
-        table = simulate_model(options, make_progress())
-        print(json.dumps([row.to_json() for row in table.rows], indent=2) if options.json else "\n".join(table.lines()))
-        return 0
+        return simulate_model(options, make_progress())
     if options.output is None:
         raise UserError("--devices needs -o DIR, the folder that the parts of the model are written to.")
-    result = divide_model(options, make_progress())
-    print(json.dumps(result.to_json(), indent=2) if options.json else "\n".join(result.lines()))
-    return 0 if result.is_equal else 1
+    return divide_model(options, make_progress())

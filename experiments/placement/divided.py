@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,10 @@ from environment.placement.real import (
     without_communication,
     write_divided,
 )
-from environment.placement.runner import PlacedModel, largest_difference
+from environment.placement.runner import PlacedModel
 from environment.placement.stages import divide
 from environment.runtimes import OnnxRuntime
+from environment.verification.differences import Scale, difference, spread_of
 from experiments.errors import UserError
 from experiments.output_file import require_not_read, require_writable, require_writable_directory
 from experiments.pipeline.load import find_model
@@ -215,20 +217,30 @@ def compared(exported: CheckedModel, folder: Path, seed: int, progress: Progress
     sets: list[Feeds] = [random_feeds(specs, rng) for _ in range(_RANDOM_SETS)] + edge_feeds(specs, rng)
     whole, divided = create_session(exported, "all"), PlacedModel(folder)
     names = [value.name for value in exported.skeleton.graph.output]
-    worst, count = 0.0, 0
+    pairs: list[tuple[Sequence[Any], Sequence[Any]]] = []
     with progress.stage("compare outputs", total=len(sets)) as bar:
         for done, feeds in enumerate(sets, 1):
             try:
                 expected = whole.run(names, feeds)
             except Exception:  # ONNX Runtime's exceptions share no public base class
                 continue
-            worst = max(worst, largest_difference(expected, divided.run(feeds)))
-            count += 1
-            bar.update(done, largest_difference=worst)
+            pairs.append((expected, divided.run(feeds)))
+            bar.update(done)
     divided.close()
-    if not count:
+    if not pairs:
         raise ModelError("the model runs on none of the inputs that were made up for it, so nothing can be compared.")
-    return worst, count
+    by_output = zip(*(zip(*pair, strict=True) for pair in pairs), strict=True)
+    return max(map(_largest_difference, by_output)), len(pairs)
+
+
+def _largest_difference(results: Sequence[tuple[Any, Any]]) -> float:
+    """Returns the largest difference of one output, in its spread over all input sets.
+
+    Args:
+      results: of each input set, what the whole model and the divided one return.
+    """
+    scale = Scale(spread_of([expected for expected, _ in results]), TOLERANCE)
+    return max(difference(expected, found, scale) for expected, found in results)
 
 
 def _timed(exported: CheckedModel, options: argparse.Namespace, progress: ProgressDisplay) -> Timing:

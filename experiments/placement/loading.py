@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from controller.placement.interface import Placed, place
+from environment import zoo
 from environment.placement.grouping import Labels, at_most, colocate
 from environment.placement.operators import OperatorGraph
 from environment.placement.problem import PlacementProblem
+from environment.placement.training import colocated, grouped, is_training
 from experiments.config.run import parse_dims
 from experiments.pipeline.load import find_model
 from experiments.runs.progress import ProgressDisplay, warnings_noted
@@ -37,22 +39,31 @@ class Operators:
         Args:
           work: the work of each operator, [N].
         """
+        if is_training(self.graph):
+            by_rules = int(colocated(self.graph, options.scope).max(initial=0)) + 1
+            fine = by_rules < options.groups and not options.scope
+            return grouped(self.graph, options.groups, scopes=options.scope, work=work, by_rules=not fine)
         start = colocate(self.graph, scopes=options.scope)
         if int(start.max(initial=0)) + 1 < min(options.groups, len(self.graph)) and not options.scope:
             start = np.arange(len(self.graph))  # the rules would leave fewer groups than may be
         return at_most(self.graph, options.groups, work=work, start=start)
 
 
-def load_operators(options: argparse.Namespace, progress: ProgressDisplay) -> Operators:
+def load_operators(options: argparse.Namespace, progress: ProgressDisplay, *, with_values: bool = True) -> Operators:
     """Loads the model that the options name.
 
+    Args:
+      with_values: whether the values of weights are needed. Without them, training graphs of any size can be loaded.
     Raises:
       UserError, ModelError: the model cannot be found or used.
     """
     source = find_model(options.model)
     progress.note(f"Loading {options.model}")
     with warnings_noted(progress):
-        model = OnnxModel.load(source.build(), dims=parse_dims(options.dim), clean=options.clean)
+        # Of a plain model, the clean-up would merge weights that are all zeros.
+        outlined = not with_values and source.path is None and zoo.is_trained(source.name)
+        given = zoo.outline(source.name) if outlined else source.build()
+        model = OnnxModel.load(given, dims=parse_dims(options.dim), clean=options.clean)
     graph = OperatorGraph.of(model)
     if graph.unsized:
         progress.note(f"{graph.unsized} tensors have no known size; handing them over counts as free.")

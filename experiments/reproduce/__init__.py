@@ -151,6 +151,9 @@ TABLES = {
     "placement-table2": Entry(
         "placement.table2", "time of a step by placement on 2 and 4 K80, simulated (Mirhoseini et al. 2017)"
     ),
+    "placement-zero-shot": Entry(
+        "placement.zero_shot", "placements of networks that a policy was not trained on: PPO with a graph encoder"
+    ),
     "placement-figures": Entry(
         "placement.figures", "placements by colour, a Gantt chart of computation and copies, and the course of searches"
     ),

@@ -27,12 +27,12 @@ from experiments.executors.local import Unit
 from experiments.reports.plots import save
 from experiments.reproduce.options import add_seed, chosen_seed, run_units
 from experiments.reproduce.placement.networks import add_networks, chosen_networks, problem_of
-from experiments.reproduce.placement.table2 import BUDGET, MACHINES, placed
+from experiments.reproduce.placement.table2 import MACHINES, add_budgets, chosen_budget, placed
 from experiments.reproduce.table import Figure, Row, Table
 from experiments.runs.progress import ProgressDisplay
 
 COLUMNS = {
-    "network": "forward pass",
+    "network": "training step",
     "machine": "a Haswell host with 2 or 4 K80",
     "placer": "see placement-table2",
     "step": "simulated [ms]",
@@ -50,12 +50,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_networks(parser)
     add_seed(parser)
     parser.add_argument("--placers", metavar="A,B,…", default=_DEFAULT, help=f"placers ({_DEFAULT})")
-    parser.add_argument("--budget", type=int, help=f"simulations of a search or agent ({BUDGET['full']})")
+    add_budgets(parser)
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Draws every placement, and returns the table of their simulated steps."""
-    budget, seed = options.budget or BUDGET[options.scale], chosen_seed(options)
+    seed = chosen_seed(options)
     cases = [
         (name, network, machine, placer.strip())
         for name, network in chosen_networks(options).items()
@@ -63,7 +63,10 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         for placer in options.placers.split(",")
     ]
     units = [
-        Unit(" ".join((name, machine, placer)), partial(placed, network, machine, placer, budget, seed))
+        Unit(
+            " ".join((name, machine, placer)),
+            partial(placed, network, machine, placer, chosen_budget(options, placer), seed),
+        )
         for name, network, machine, placer in cases
     ]
     rows: list[Row] = []
@@ -76,9 +79,9 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         rows.append({"network": name, "machine": machine, "placer": placer, **described(problem, record)})
         title = f"{name} on {machine}, placed by {placer}"
         figures[f"{name}-{machine}-{placer}"] = partial(draw, problem, record, title)
-    return Table(
-        "Placements", COLUMNS, FORMATS, rows, options.command_line, f"{budget:,} simulations, seed {seed}.", "", figures
-    )
+    most = {placer: chosen_budget(options, placer) for placer in ("annealing", "ppo")}
+    notes = f"Annealing: {most['annealing']:,} simulations, agents: {most['ppo']:,}; seed {seed}."
+    return Table("Placements", COLUMNS, FORMATS, rows, options.command_line, notes, "", figures)
 
 
 def described(problem: PlacementProblem, record: Mapping[str, Any]) -> dict[str, float | int]:

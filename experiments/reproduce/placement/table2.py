@@ -3,10 +3,11 @@
 rlflow reproduce placement-table2
 rlflow reproduce placement-table2 inception-v3 --placers heft,annealing --seeds 0,1
 
-Published seconds are of whole training steps on real machines, and ours of forward passes on a simulated one. So only
-ratios within a row can be compared. METIS stands in the place of Scotch where that is not installed. The gain is
-how much longer the best baseline takes than the best search or agent, as published. Annealing begins with HEFT and the
-single devices, so that it is never slower than these. Placers that use chance run once for each seed.
+Published seconds are of real machines, and ours are simulated. So only ratios within a row can be compared. METIS
+stands in the place of Scotch where that is not installed. The gain is how much longer the best baseline takes than the
+best search or agent, as published. Annealing begins with the best baseline, so that it is never slower than these.
+Placers that use chance run once for each seed. Data-parallel towers process a batch on each GPU at a time. Their time
+is that of one batch, and they are no baseline of the gain, because a step then has more samples (or older weights).
 """
 
 from __future__ import annotations
@@ -17,41 +18,75 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from controller.placement.interface import LEARNED, PLACERS, find_placer, place
+from controller.placement.interface import BASELINES, LEARNED, PLACERS, find_placer, place
+from environment.placement import find_machine
 from environment.placement.errors import PlacementError
+from environment.placement.towers import batch_ms
+from experiments.errors import require_at_least
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once
 from experiments.reproduce.options import add_seeds, chosen_seeds, run_units
-from experiments.reproduce.placement.networks import SECONDS, Network, add_networks, chosen_networks, problem_of
+from experiments.reproduce.placement.networks import (
+    SECONDS,
+    Network,
+    add_networks,
+    chosen_networks,
+    graph_of,
+    groups_of,
+    problem_of,
+)
 from experiments.reproduce.table import UNDEFINED, Row, Table
 from experiments.runs.progress import ProgressDisplay
 
 NAME = "placement-table2"
 SEEDS = "0,1,2,3,4"
 MACHINES = ("k80x2", "k80x4")
-BASELINES = ("single-cpu", "single-gpu", "expert", "metis", "metis-gpus", "scotch", "mincut", "heft", "m-etf")
-SEARCHES = ("annealing", *LEARNED)
+SEARCHES = ("annealing", *(name for name in LEARNED if name != "reinforce-ray"))
+TOWERS = {"towers-sync": True, "towers-async": False}
+"""Whether the towers of a row wait for one another."""
 BUDGET = {"smoke": 40, "full": 20_000}
-VERSION = 1
+AGENT_BUDGET = {"smoke": 40, "full": 4_000}
+VERSION = 2
 """Version of simulator and placers: it is raised when either changes, so that earlier units are not read."""
+_ROWS = (*BASELINES, *SEARCHES, *TOWERS)
 
 COLUMNS = {
-    "network": "forward pass",
+    "network": "training step",
     "machine": "a Haswell host with 2 or 4 K80",
     **{name: f"{PLACERS[name].about} [ms]" for name in (*BASELINES, *SEARCHES)},
+    "towers-sync": "synchronous data-parallel towers [ms for a batch]",
+    "towers-async": "asynchronous data-parallel towers [ms for a batch]",
     "gain": "how much longer the best baseline takes than the best search or agent [%]",
     "printed": "the published seconds: single CPU, single GPU, Scotch, MinCut, expert, RL",
     "printed gain": "as published [%]",
 }
-FORMATS = {**dict.fromkeys((*BASELINES, *SEARCHES), ".2f"), "gain": ".1f", "printed gain": ".1f"}
+FORMATS = {**dict.fromkeys((*BASELINES, *SEARCHES, *TOWERS), ".1f"), "gain": ".1f", "printed gain": ".1f"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this table has."""
     add_networks(parser)
     add_seeds(parser, SEEDS)
-    parser.add_argument("--placers", metavar="A,B,…", help=f"placers ({', '.join((*BASELINES, *SEARCHES))})")
-    parser.add_argument("--budget", type=int, help=f"simulations of a search or agent ({BUDGET['full']})")
+    parser.add_argument("--placers", metavar="A,B,…", help=f"placers ({', '.join(_ROWS)})")
+    add_budgets(parser)
+
+
+def add_budgets(parser: argparse.ArgumentParser) -> None:
+    """Adds the options for how much searches and agents may simulate."""
+    parser.add_argument("--budget", type=int, help=f"simulations of annealing ({BUDGET['full']})")
+    parser.add_argument("--agent-budget", type=int, help=f"simulations of an agent ({AGENT_BUDGET['full']})")
+
+
+def chosen_budget(options: argparse.Namespace, placer: str) -> int:
+    """Returns the most simulations of a placer.
+
+    Raises:
+      UserError: an option is below 1.
+    """
+    budget = options.budget or BUDGET[options.scale]
+    agent_budget = options.agent_budget or AGENT_BUDGET[options.scale]
+    require_at_least(1, budget=budget, **{"agent-budget": agent_budget})
+    return (agent_budget if placer in LEARNED else budget) if placer in SEARCHES else 0
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
@@ -60,18 +95,20 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     Raises:
       PlacementError: a placer is unknown.
     """
-    given = options.placers or ",".join((*BASELINES, *SEARCHES))
-    placers = [name.strip() for name in given.split(",")]
-    for name in placers:
+    placers = [name.strip() for name in (options.placers or ",".join(_ROWS)).split(",")]
+    for name in set(placers) - TOWERS.keys():
         find_placer(name)
-    seeds, budget = chosen_seeds(options, SEEDS), options.budget or BUDGET[options.scale]
-    networks = chosen_networks(options)
+    seeds, networks = chosen_seeds(options, SEEDS), chosen_networks(options)
     units = [
-        Unit(f"{name} {machine} {placer} {seed}", partial(placed, network, machine, placer, budget, seed))
+        Unit(
+            f"{name} {machine} {placer} {seed}",
+            partial(placed, network, machine, placer, chosen_budget(options, placer), seed),
+        )
+        for turn, seed in enumerate(seeds)  # the first seed of all cells comes first
+        for placer in placers
         for name, network in networks.items()
         for machine in MACHINES
-        for placer in placers
-        for seed in (seeds if placer in SEARCHES else seeds[:1])
+        if (placer in SEARCHES or not turn) and (placer not in TOWERS or network.towers)
     ]
     records = run_units(units, options, progress)
     rows = [
@@ -80,7 +117,8 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         for machine in MACHINES
     ]
     notes = (
-        f"Searches and agents have {budget:,} simulations, seeds {', '.join(map(str, seeds))}; cells are means. "
+        f"Annealing has {chosen_budget(options, 'annealing'):,} simulations and an agent "
+        f"{chosen_budget(options, 'ppo'):,}, seeds {', '.join(map(str, seeds))}; cells are means. "
         "“oom”: out of memory. A dash: the placer was not asked for or is not installed."
     )
     return Table("Time of a step by placement", COLUMNS, FORMATS, rows, options.command_line, notes, finding(rows))
@@ -89,20 +127,26 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
 def placed(network: Network, machine: str, placer: str, budget: int, seed: int, progress: ProgressDisplay) -> Record:
     """Returns the record of one placement: its time, `oom`, or why the placer cannot be used."""
     settings = {
+        "network": network.name,
         "model": network.model,
+        "training": [network.optimiser, network.loss],
         "groups": network.groups,
         "scopes": list(network.scopes),
         "machine": machine,
         "placer": placer,
-        "budget": budget if placer in SEARCHES else 0,
+        "budget": budget,
         "seed": seed,
         "version": VERSION,
     }
 
     def work() -> Record:
+        if placer in TOWERS:
+            waits = TOWERS[placer]
+            batch = batch_ms(graph_of(network), groups_of(network), find_machine(machine), synchronous=waits)
+            return {**settings, "ms": batch, "missing": "", "assignment": [], "best": []}
         problem = problem_of(network, machine)
         best: list[tuple[int, float]] = []
-        with progress.stage(f"{network.model} {machine} {placer} {seed}", total=budget) as bar:
+        with progress.stage(f"{network.name} {machine} {placer} {seed}", total=budget) as bar:
 
             def report(done: int, ms: float) -> None:
                 bar.update(done, best_ms=ms)
@@ -120,19 +164,19 @@ def placed(network: Network, machine: str, placer: str, budget: int, seed: int, 
         }
 
     try:
-        return once(NAME, f"{network.model}-{machine}-{placer}-{seed}".replace(":", "_"), settings, work, anywhere=True)
-    except PlacementError as error:  # not installed: it may be later, so nothing is kept
+        return once(NAME, f"{network.name}-{machine}-{placer}-{seed}", settings, work, anywhere=True)
+    except PlacementError as error:  # not installed, or it finds no room: nothing is kept
         return {**settings, "ms": math.nan, "missing": str(error), "assignment": [], "best": []}
 
 
 def _is_of(record: Mapping[str, Any], network: Network, machine: str) -> bool:
-    return record["model"] == network.model and record["machine"] == machine
+    return bool(record["network"] == network.name and record["machine"] == machine)
 
 
 def row_of(name: str, network: Network, machine: str, records: Sequence[Mapping[str, Any]]) -> Row:
     """Returns the row of a network on a machine."""
     row: dict[str, str | float] = {"network": name, "machine": machine}
-    for placer in (*BASELINES, *SEARCHES):
+    for placer in _ROWS:
         times = [each["ms"] for each in records if each["placer"] == placer]
         row[placer] = _cell(times)
     best = {kind: _least(row[placer] for placer in group) for kind, group in (("b", BASELINES), ("s", SEARCHES))}

@@ -104,3 +104,12 @@ def test_unknown_names_and_files_are_refused(tmp_path: Path) -> None:
         find_machine(str(tmp_path / "none.toml"))
     with pytest.raises(PlacementError, match="has no device 'cuda:9'"):
         find_machine("k80x2").index("cuda:9")
+
+
+def test_operators_of_training_graphs_have_kernels_on_a_gpu() -> None:
+    """Those that forward, backward and optimiser steps of the placed networks consist of."""
+    gpu = find_machine("k80x2").devices[1]
+    kinds = {"MatMul", "Gemm", "Conv", "ConvTranspose", "LogSoftmax", "OneHot", "ScatterND", "Pad", "Sqrt", "ReduceSum"}
+    assert all(gpu.runs("", kind) for kind in kinds)
+    assert not any(gpu.runs("", kind) for kind in ("Det", "Unique", "Tan", "BitShift", "STFT"))
+    assert not gpu.runs("ai.onnx.ml", "TreeEnsemble")

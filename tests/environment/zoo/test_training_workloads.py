@@ -11,6 +11,7 @@ import onnxruntime
 import pytest
 
 from environment import zoo
+from taso_ext.onnx_io.checked_model import CheckedModel
 
 Arrays = dict[str, np.ndarray]
 
@@ -196,6 +197,32 @@ def test_nmt_computes_its_cells_and_attention() -> None:
     expected = np.stack(read, 1) @ arrays["classifier.weight"] + arrays["classifier.bias"]
     (found,) = run(model, {"source": source, "target": target, "hidden_state": hidden, "cell_state": cell})
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["rnnlm-tiny:batch=2", "nmt-tiny:batch=2"])
+def test_parts_of_the_classifier_compute_what_it_computes(name: str) -> None:
+    whole, parts = zoo.build(name), zoo.build(f"{name},outputs=3")
+    generator = np.random.default_rng(0)
+    feeds = {
+        value.name: generator.integers(0, 50, dims(value))
+        if value.type.tensor_type.elem_type == onnx.TensorProto.INT64
+        else generator.standard_normal(dims(value), dtype=np.float32)
+        for value in whole.graph.input
+    }
+    assert [value.name for value in parts.graph.output] == ["output.0", "output.1", "output.2"]
+    np.testing.assert_allclose(np.concatenate(run(parts, feeds), 1), run(whole, feeds)[0], atol=1e-5)
+    with pytest.raises(ValueError, match="divide 3 steps"):
+        zoo.build(f"{name},outputs=2")
+
+
+@pytest.mark.parametrize("name", ["nmt-tiny", "inception-v3-tiny", "bert-base-tiny:training=adam", "resnet18-tiny"])
+def test_an_outline_is_the_network_without_its_values(name: str) -> None:
+    built, outlined = CheckedModel.from_proto(zoo.build(name)), zoo.outline(name)
+    assert outlined.skeleton.graph.node == built.skeleton.graph.node
+    assert {key: tuple(each.shape.numpy()) for key, each in (outlined.tensors | outlined.defaults).items()} == {
+        key: tuple(each.shape.numpy()) for key, each in (built.tensors | built.defaults).items()
+    }
+    assert zoo.build(name) == zoo.build(name)  # values are back
 
 
 def lstm_parameters(reads: int, hidden: int) -> int:

@@ -109,3 +109,20 @@ def test_the_model_itself_is_never_overwritten(tmp_path: Path, capsys: pytest.Ca
     assert main(["place", str(path), "-o", str(tmp_path), "--devices", TWO, *QUICK, "--force"]) == 2
     assert "never overwritten" in capsys.readouterr().err
     assert path.read_bytes() == before
+
+
+def test_a_training_graph_is_placed_with_its_gradients(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "rnnlm-tiny:outputs=3,batch=2,training=adam"
+    arguments = ["--placers", "single-gpu,heft", "--groups", "6", "--json"]
+    assert main(["place", name, "--machine", "k80x2", *arguments]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows[0]["assignment"]) <= 6
+    weights = 4 * (2 * 50 * 16 + 50 + 2 * 4 * 16 * (2 * 16 + 1))
+    assert rows[0]["peak_bytes"][1] > 3 * weights  # with both moments
+
+
+def test_what_is_not_finite_is_null(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSON has no infinities."""
+    monkeypatch.setattr("experiments.placement.simulated.Row.to_json", lambda self: {"step_ms": float("inf")})
+    assert main(["place", "bert-base-tiny", "--machine", "k80x2", "--placers", "heft", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [{"step_ms": None}]
