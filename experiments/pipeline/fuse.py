@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controller.fusion.search import METHODS, Predictor, SearchConfig, search
+from controller.fusion.run import Predictor, SearchConfig
+from controller.fusion.search import METHODS, search
 from environment.fusion import DEVICES, FusionGraph
 from environment.fusion.export import annotated, with_fused_operators
 from experiments.config.run import RunConfig

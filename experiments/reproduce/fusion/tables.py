@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from controller.fusion.search import METHODS, SearchConfig
+from controller.fusion.run import SearchConfig
+from controller.fusion.search import METHODS
 from environment.fusion import DEFAULT, RANDOM
 from experiments.executors.local import Record, Unit
 from experiments.reproduce.fusion.units import (

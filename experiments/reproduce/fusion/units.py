@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from controller.fusion.run import Predictor, SearchConfig
 from controller.fusion.samples import Samples, collect
-from controller.fusion.search import Predictor, SearchConfig, search
-from environment.fusion import DEVICES, FusionGraph, bytes_moved, load
+from controller.fusion.search import search
+from environment.fusion import FusionGraph, bytes_moved, load
 from experiments.executors.local import Record
 from experiments.executors.units import DIRECTORY, once, unit_path
 from experiments.runs.progress import ProgressDisplay
@@ -34,6 +35,8 @@ BY_BYTES = "by bytes"
 PREDICTORS = ("learned", "operator", "bytes")
 """Whose predictions of |advantage| are judged: the model's, and those of two trivial predictors."""
 SEEDS = "0,1,2,3,4"
+PRESETS = ("v100", "h100")
+"""The GPUs by whose prices searches are compared."""
 
 
 @dataclass(frozen=True)
@@ -226,4 +229,4 @@ def devices_of(names: str | None) -> Sequence[str]:
     """
     from experiments.reproduce.options import named
 
-    return list(named(names, {device: device for device in DEVICES}, "fusion device"))
+    return list(named(names, {device: device for device in PRESETS}, "fusion device"))

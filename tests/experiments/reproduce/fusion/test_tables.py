@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.fusion.search import SearchConfig
+from controller.fusion.run import SearchConfig
 from experiments.errors import UserError
 from experiments.executors.local import Record
 from experiments.reproduce.fusion.tables import finding, rows_of
