@@ -10,12 +10,13 @@ group in one kernel.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 
 import numpy as np
 import onnx
 from onnx import helper
 
-from environment.fusion.fused_operators import KERNELS, MICROSOFT, groups
+from environment.fusion.fused_operators import KERNELS, MICROSOFT, SLOW_ON_CPUS, groups
 from environment.fusion.graphs import FusionGraph
 from taso_ext import OnnxModel
 from taso_ext.onnx_io.checked_model import CheckedModel
@@ -48,11 +49,17 @@ def annotated(model: OnnxModel, graph: FusionGraph, configuration: np.ndarray) -
     return dataclasses.replace(exported, skeleton=skeleton)
 
 
-def with_fused_operators(model: CheckedModel) -> tuple[CheckedModel, int]:
-    """Returns an annotated model with ONNX Runtime's operators in place of the groups that it has, and their number."""
+def with_fused_operators(model: CheckedModel, *, without: Collection[str] = SLOW_ON_CPUS) -> tuple[CheckedModel, int]:
+    """Returns an annotated model with ONNX Runtime's operators in place of the groups that it has, and their number.
+
+    Args:
+      without: operators that are not used, by default those that are slow on CPUs.
+    """
     skeleton = onnx.ModelProto()
     skeleton.CopyFrom(model.skeleton)
-    found = groups(dataclasses.replace(model, skeleton=skeleton))
+    found = [
+        each for each in groups(dataclasses.replace(model, skeleton=skeleton)) if each.fused.op_type not in without
+    ]
     inner = {id(node) for group in found for node in group.inner}
     fused = {id(group.root): group.fused for group in found}
     kept = [fused.get(id(node), node) for node in skeleton.graph.node if id(node) not in inner]

@@ -38,6 +38,11 @@ _OF_CONV: dict[str, dict[str, float]] = {
 }  # fmt: skip
 _OF_GEMM: dict[str, dict[str, float]] = {**_OF_CONV, "Elu": {"alpha": 1.0}, "Softplus": {}}
 """Activations of FusedConv and of FusedGemm, with their attributes and the default values of these."""
+SLOW_ON_CPUS = frozenset({"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})
+"""Fused operators whose CPU kernels take several times as long as their groups in ONNX Runtime 1.32.
+
+`rlflow reproduce fusion-groups` measures it: their kernels add and normalise number by number. They are for GPUs.
+"""
 _ROUNDING = 1e-6
 """Exporters round √2 to float32, which has 24 bits."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import onnx
@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from environment.fusion import FusionGraph
 from environment.fusion.export import annotated, with_fused_operators
-from environment.fusion.fused_operators import MICROSOFT, groups
+from environment.fusion.fused_operators import MICROSOFT, SLOW_ON_CPUS, groups
 from environment.verification import verify
 from taso_ext import OnnxModel
 
@@ -103,12 +103,12 @@ def model_of(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str] = ("y",)) -
     return OnnxModel.load(inferred, clean="none")
 
 
-def written(model: OnnxModel, fuse: bool = True) -> tuple[list[str], bool]:
+def written(model: OnnxModel, fuse: bool = True, without: Collection[str] = ()) -> tuple[list[str], bool]:
     """Returns the types of all operators of the exported model, and whether it computes the same."""
     graph = FusionGraph.of(model.graph, "v100")
     plan = np.zeros(len(graph.problem), np.uint8)
     plan[graph.configurable] = fuse
-    found, _ = with_fused_operators(annotated(model, graph, plan))
+    found, _ = with_fused_operators(annotated(model, graph, plan), without=without)
     return [each.op_type for each in found.skeleton.graph.node], verify(model.source, found).equal
 
 
@@ -145,6 +145,12 @@ def test_what_somebody_else_reads_stays(name: str, nodes: list[onnx.NodeProto]) 
 def test_similar_groups_stay_as_they_are(nodes: list[onnx.NodeProto], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(WEIGHTS, "wide", (5, 16))
     assert not groups(model_of(nodes).source, planned=False)
+
+
+def test_operators_that_are_slow_on_cpus_are_left_out() -> None:
+    for name in SLOW_ON_CPUS:
+        nodes = CASES[name][0]
+        assert written(model_of(nodes), without=SLOW_ON_CPUS) == ([each.op_type for each in nodes], True)
 
 
 def test_no_double_precision_is_fused() -> None:

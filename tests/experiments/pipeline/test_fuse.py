@@ -14,7 +14,7 @@ from experiments.cli import main
 
 def test_a_plan_is_written_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "fused.onnx"
-    command = ["fuse", "nasrnn-tiny", "-o", str(output), "--gpu", "h100", "--budget", "150", "--json"]
+    command = ["fuse", "nasrnn-tiny", "-o", str(output), "--prices", "h100", "--budget", "150", "--json"]
     assert main(command) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["planned_ms"] < said["compiler_ms"] and said["queries"] == 150 and said["device"] == "h100"
@@ -30,7 +30,7 @@ def test_a_plan_is_written_and_said(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["nasrnn-tiny", "--gpu", "h10"], "No fusion device is called 'h10'. Did you mean 'h100'?"),
+        (["nasrnn-tiny", "--prices", "h10"], "No fusion device is called 'h10'. Did you mean 'h100'?"),
         (["nasrnn-tiny", "--search", "rando"], "No fusion search is called 'rando'. Did you mean 'random'?"),
         (["nasrnn-tiny", "--search", "guided"], "--search guided and --advantages FILE belong together"),
         (["nasrnn-tiny", "--advantages", "x.npz"], "--search guided and --advantages FILE belong together"),
