@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from controller.interface import StoredControllerError
 from environment.fusion import DEFAULT, FusionGraph, Objective
 from taso_ext.files import UNREADABLE_ARRAYS, write_arrays
 
@@ -29,7 +30,7 @@ REPORT_EVERY = 20
 """Queries between two reports of progress."""
 
 
-class SearchStateError(ValueError):
+class SearchStateError(StoredControllerError):
     """The file of an interrupted search is damaged or belongs to another search."""
 
 

@@ -14,10 +14,10 @@
 | `ppo` | learns which decisions to flip by proximal policy optimisation, from its own queries alone |
 
 Every row moves in the same space, and all but `ppo` by the same mutation. All but `ppo`, and `probing` while it
-probes, can be interrupted and go on (`controller.fusion.run`). The paper's guided search has no memory of what it drew. But a flip and
-its inverse have the same absolute advantage: once the largest are decided they would be drawn for ever, and with
-`memory=False` the search stops early. `sweeps` shows what the memory brings without any prediction. This module imports
-no TensorFlow before `ppo` is asked for: the predictor comes in.
+probes, can be interrupted and go on (`controller.fusion.run`). The paper's guided search has no memory of what it drew.
+But a flip and its inverse have the same absolute advantage: once the largest are decided they would be drawn for ever,
+and with `memory=False` the search stops early. `sweeps` shows what the memory brings without any prediction. This
+module imports no TensorFlow before `ppo` is asked for: the predictor comes in.
 """
 
 from __future__ import annotations

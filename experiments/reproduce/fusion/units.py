@@ -201,16 +201,27 @@ def searched(
     settings: Record = {"rules": RULES, "device": learning.device, "seed": learning.seed, "method": method}
     settings |= {"search": dataclasses.asdict(config)} | ({"model": learning.settings()} if method == "guided" else {})
 
+    unit = f"{name}-{method}-{learning.device}-{config.start}-{learning.seed}"
+
     def work() -> Record:
         graph = graph_of(name, learning.device)
         count = len(graph.configurable)
         limits = dataclasses.replace(config, budget=1 + config.budget * count)
         predictor = _predictor(method, learning, progress)
         named = "guided" if method == BY_BYTES else method
-        found = search(named, graph, limits, seed=learning.seed, predictor=predictor)
+        with progress.stage(f"{name} {method}, {learning.device}, seed {learning.seed}", limits.budget) as bar:
+            found = search(
+                named,
+                graph,
+                limits,
+                seed=learning.seed,
+                predictor=predictor,
+                on_progress=lambda done, _, figures: bar.update(done, **figures),
+                state=unit_path(TABLE, unit, settings).with_suffix(".search.npz"),
+            )
         return {"configurable": count, "budget": limits.budget, "start_ms": found.start_ms, "curve": found.curve}
 
-    record = once(TABLE, f"{name}-{method}-{learning.device}-{config.start}-{learning.seed}", settings, work)
+    record = once(TABLE, unit, settings, work)
     known = {"graph": name, "device": learning.device, "start": config.start, "seed": learning.seed}
     return {**record, **known, "method": method, "variant": variant}
 

@@ -33,6 +33,8 @@ def test_columns_compare_each_seed_with_random_search_of_the_same_seed() -> None
     assert guided["improvement"] == pytest.approx(17.5)
     assert guided["reached"] == 50  # seed 1 never came to 9.0
     assert guided["queries"] == (20 + 100) / 2 and guided["share"] == pytest.approx(100 * 60 / 60)
+    # 90 % of 2.0 ms is found after 80 and 20 queries, 90 % of 1.0 ms after 40 and never
+    assert guided["early"] == pytest.approx(100 * (20 + 100) / (80 + 40)) and random["early"] == 100
     assert (guided["spearman"], guided["recall"], guided["trivial"]) == (0.5, 50, 40)
     assert random["spearman"] == "–"
 
