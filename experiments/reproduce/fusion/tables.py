@@ -13,7 +13,7 @@ folder of fusion-table1. A full table takes about an hour on one core.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ import numpy as np
 from controller.fusion.run import SearchConfig
 from controller.fusion.search import METHODS
 from environment.fusion import DEFAULT, RANDOM
+from experiments.errors import UserError
 from experiments.executors.local import Record, Unit
 from experiments.reproduce.fusion.units import (
     BY_BYTES,
@@ -30,12 +31,13 @@ from experiments.reproduce.fusion.units import (
     PREDICTORS,
     SEEDS,
     Learning,
+    Plan,
     devices_of,
     judged,
     learned,
     searched,
 )
-from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
+from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
 from experiments.reproduce.table import UNDEFINED, Experiment, Figure, Table, interval_of_seeds
 from experiments.runs.progress import ProgressDisplay
 
@@ -64,6 +66,8 @@ FORMATS = {
     "spearman": ".2f",
     "configurable": ",d",
 }
+OF_LARGE = ("random", "sweeps", "guided", BY_BYTES)
+"""The searches of the graphs that `Plan.large` names."""
 EARLY = 0.9
 """The share of random search's improvement that is found early: the rest comes from the last few decisions."""
 ABLATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -78,9 +82,16 @@ ABLATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "top 20 %": ({}, {"alpha": 20.0}),
     "3 training graphs": ({}, {}),
     "1 training graph": ({}, {}),
+    "small training graphs": ({}, {}),
 }
 """The changed fields of `AdvantageConfig` and of `SearchConfig` in each row of the ablations."""
-FEWER = {"3 training graphs": 3, "1 training graph": 1}
+FEWER: dict[str, Callable[[Plan], tuple[str, ...]]] = {
+    "3 training graphs": lambda plan: plan.training[:3],
+    "1 training graph": lambda plan: plan.training[:1],
+    "small training graphs": lambda plan: plan.small,
+}
+"""The training graphs of some rows of the ablations. With `small` ones alone, most unseen graphs are several times as
+large as all that the model has seen."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -88,26 +99,33 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_graphs(parser, ", ".join(PLANS["full"].unseen))
     parser.add_argument("--presets", metavar="A,B", help="device presets of the prices (v100,h100)")
     add_seeds(parser, SEEDS)
+    parser.add_argument("--searches", metavar="A,B", help=f"{','.join((*METHODS, BY_BYTES))} (all); not of ablations")
 
 
 def _reproduce(start: str, options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     plan, seeds, devices = PLANS[options.scale], chosen_seeds(options, SEEDS), devices_of(options.presets)
-    graphs = chosen_graphs(options) if options.graphs else list(plan.unseen)
+    graphs = chosen_graphs(options) if options.graphs else [*plan.unseen, *(plan.large if start == DEFAULT else ())]
+    methods = list(named(options.searches, dict.fromkeys((*METHODS, BY_BYTES)), "fusion search"))
+    require_search("random", methods)
     learnings = [Learning(device, seed, plan) for device in devices for seed in seeds]
     run_units(
         [Unit(f"model {each.device} {each.seed}", partial(learned, each)) for each in learnings], options, progress
     )
-    config = SearchConfig(budget=plan.queries, start=start)
     found = [
-        Unit(f"{graph} {method} {each.device} {each.seed}", partial(searched, graph, method, config, each, method))
+        Unit(
+            f"{graph} {method} {each.device} {each.seed}",
+            partial(searched, graph, method, _limits(plan, graph, start), each, method),
+        )
         for graph in graphs
-        for method in (*METHODS, BY_BYTES)
+        for method in methods
+        if graph not in plan.large or method in OF_LARGE
         for each in learnings
     ]
     records = run_units(found, options, progress)
     judgements = [
         Unit(f"quality {graph} {each.device} {each.seed}", partial(judged, each, graph))
         for graph in graphs
+        if graph not in plan.large and "guided" in methods
         for each in learnings
     ]
     rows = rows_of(records, run_units(judgements, options, progress))
@@ -132,6 +150,22 @@ def _reproduce(start: str, options: argparse.Namespace, progress: ProgressDispla
     )
 
 
+def _limits(plan: Plan, graph: str, start: str) -> SearchConfig:
+    return SearchConfig(budget=1 if graph in plan.large else plan.queries, start=start)
+
+
+def require_search(name: str, chosen: Sequence[str]) -> None:
+    """Checks that a search with which the others are compared is among the chosen ones.
+
+    Raises:
+      UserError: it is not.
+    """
+    if name not in chosen:
+        raise UserError(
+            f"--searches names {', '.join(chosen)} without {name}, with which the columns compare every search. Add it."
+        )
+
+
 def _reproduce_ablations(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     plan, seeds, devices = PLANS[options.scale], chosen_seeds(options, SEEDS), devices_of(options.presets)
     graphs = chosen_graphs(options) if options.graphs else list(plan.unseen)
@@ -140,7 +174,7 @@ def _reproduce_ablations(options: argparse.Namespace, progress: ProgressDisplay)
         for seed in seeds:
             plain = Learning(device, seed, plan)
             for variant, (of_model, of_search) in ABLATIONS.items():
-                fewer = plan.training[: FEWER.get(variant, len(plan.training))]
+                fewer = FEWER[variant](plan) if variant in FEWER else plan.training
                 changed = _with_training(Learning(device, seed, plan, tuple(of_model.items())), fewer)
                 if changed not in models:
                     models.append(changed)

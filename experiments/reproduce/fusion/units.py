@@ -49,6 +49,9 @@ class Plan:
 
     Attributes:
       training, unseen: graphs that models learn from, and graphs that searches are judged on.
+      large: unseen graphs that are searched with one query for each decision, by some searches only, and whose
+        advantages are not sampled.
+      small: the training graphs with the fewest decisions, from which a model of the ablations learns alone.
       frames: configurations of each training graph.
       steps: gradient steps.
       queries: budget of a search, as a multiple of the graph's configurable tensors.
@@ -61,11 +64,20 @@ class Plan:
     steps: int
     queries: int
     frames_judged: int
+    large: tuple[str, ...] = ()
+    small: tuple[str, ...] = ()
 
 
 PLANS = {
     "smoke": Plan(
-        ("nasrnn-tiny", "bert-base-tiny"), ("nasnet-a-tiny",), frames=4, steps=10, queries=2, frames_judged=2
+        ("nasrnn-tiny", "bert-base-tiny"),
+        ("nasnet-a-tiny",),
+        frames=4,
+        steps=10,
+        queries=2,
+        frames_judged=2,
+        large=("squeezenet1.1-tiny",),
+        small=("nasrnn-tiny",),
     ),
     "full": Plan(
         tuple(
@@ -80,6 +92,8 @@ PLANS = {
         steps=2000,
         queries=4,
         frames_judged=10,
+        large=("nasnet-a:training=adam",),
+        small=tuple(f"{name}:training=adam" for name in ("squeezenet1.1", "bert-l2-h128", "nasrnn")),
     ),
 }
 

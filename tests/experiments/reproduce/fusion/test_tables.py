@@ -9,7 +9,7 @@ import pytest
 from controller.fusion.run import SearchConfig
 from experiments.errors import UserError
 from experiments.executors.local import Record
-from experiments.reproduce.fusion.tables import finding, rows_of
+from experiments.reproduce.fusion.tables import finding, require_search, rows_of
 from experiments.reproduce.fusion.units import PLANS, PREDICTORS, Learning, devices_of, searched
 from experiments.runs.progress import SilentProgress
 
@@ -48,7 +48,14 @@ def test_the_finding_says_where_guidance_does_not_pay() -> None:
 
 def test_no_unseen_graph_is_trained_on() -> None:
     for plan in PLANS.values():
-        assert not {*plan.training} & {*plan.unseen}
+        assert not {*plan.training} & {*plan.unseen, *plan.large}
+        assert plan.small and {*plan.small} < {*plan.training}
+
+
+def test_searches_are_compared_with_random_search() -> None:
+    require_search("random", ["guided", "random"])
+    with pytest.raises(UserError, match="--searches names guided without random"):
+        require_search("random", ["guided"])
 
 
 def test_a_finished_search_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
