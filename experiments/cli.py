@@ -270,12 +270,12 @@ def _add_fuse_options(parser: _Parser) -> None:
     from experiments.pipeline.fuse import QUERIES, SEARCH
 
     parser.description = (
-        "Searches a fusion plan of MODEL, from the compiler's, by the predicted prices of a GPU. OUT is the model with "
+        "Searches a fusion plan of MODEL, from the compiler's, by predicted prices of a device. OUT is the model with "
         "the kernels as metadata of its operators, and with ONNX Runtime's operators for the groups that it has."
     )
     parser.add_argument("model", metavar="MODEL", help="path of an ONNX file, or a zoo name")
     parser.add_argument("-o", "--output", metavar="OUT", type=Path, required=True, help="the ONNX file to write")
-    parser.add_argument("--gpu", default=DEVICES[0], help=f"whose prices: {', '.join(DEVICES)} ({DEVICES[0]})")
+    parser.add_argument("--prices", default=DEVICES[0], help=f"of which device: {', '.join(DEVICES)} ({DEVICES[0]})")
     parser.add_argument("--search", default=SEARCH, help=f"{', '.join(METHODS)} ({SEARCH})")
     parser.add_argument("--budget", metavar="N", type=int, help=f"queries ({QUERIES} for each decision)")
     parser.add_argument("--advantages", metavar="FILE", type=Path, help="the trained model that guided search follows")
@@ -460,7 +460,7 @@ def _fuse(options: argparse.Namespace) -> int:
         options.output,
         _settings(options),
         make_progress(),
-        device=options.gpu,
+        device=options.prices,
         method=options.search,
         budget=options.budget,
         advantages=options.advantages,

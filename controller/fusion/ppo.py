@@ -15,7 +15,7 @@ import sonnet as snt
 import tensorflow as tf
 
 from controller.fusion.network import AdvantageNetwork
-from controller.fusion.search import Run
+from controller.fusion.run import Run
 from controller.policies.categorical import Categorical, sampled
 from controller.ppo.config import PpoConfig
 from controller.ppo.learner import PpoLearner

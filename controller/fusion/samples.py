@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from controller.interface import StoredControllerError
 from environment.counting import count
 from environment.fusion import RANDOM, FusionGraph
 from taso_ext import FusionPlan
@@ -24,7 +25,7 @@ TOP_SHARE = 0.1
 """The share of samples that matter: those with the largest absolute advantages."""
 
 
-class SamplesError(ValueError):
+class SamplesError(StoredControllerError):
     """A file of samples is damaged or belongs to another graph."""
 
 

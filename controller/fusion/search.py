@@ -13,169 +13,60 @@
 | `probing` | asks for all exact advantages first, tries the best of them in turn, and asks again when none helps |
 | `ppo` | learns which decisions to flip by proximal policy optimisation, from its own queries alone |
 
-Every row moves in the same space, and all but `ppo` by the same mutation. The paper's guided search has no memory of
-what it drew. But a flip and its inverse have the same absolute advantage: once the largest are decided they would be
-drawn for ever, and with `memory=False` the search stops early. `sweeps` shows what the memory brings without any
-prediction. This module imports no TensorFlow before `ppo` is asked for: the predictor comes in.
+Every row moves in the same space, and all but `ppo` by the same mutation. All but `ppo`, and `probing` while it
+probes, can be interrupted and go on (`controller.fusion.run`). The paper's guided search has no memory of what it drew.
+But a flip and its inverse have the same absolute advantage: once the largest are decided they would be drawn for ever,
+and with `memory=False` the search stops early. `sweeps` shows what the memory brings without any prediction. This
+module imports no TensorFlow before `ppo` is asked for: the predictor comes in.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 
-from environment.fusion import DEFAULT, FusionGraph, Objective
+from controller.fusion.run import Predictor, Progress, Run, SearchConfig, SearchResult
+from environment.fusion import FusionGraph
 
-Predictor = Callable[[FusionGraph, np.ndarray], np.ndarray]
-"""Returns a number for each configurable tensor [n] of a configuration uint8 [N]; large ones are tried first."""
+Draw = Callable[[np.ndarray], int]
+"""Returns the number of the decision to try next, given which decisions wait for a try: bool [n]."""
 
 
-@dataclass(frozen=True)
-class SearchConfig:
-    """What a search may do, and the constants of the methods.
+def _climb(
+    run: Run, draw: Draw, *, remembers: bool, accepts: Callable[[float], bool] = lambda increase: increase < 0
+) -> None:
+    """Mutates around drawn decisions and keeps what is accepted, cheaper plans by default.
 
-    They were chosen on inference graphs, which no table judges (`experiments.reproduce.fusion.units.Plan`).
-
-    Attributes:
-      budget: queries, the one of the start included.
-      start: `default` (the compiler's plan) or `random`.
-      distance: k; a mutation touches decisions at most so many edges away.
-      rate: probability with which a mutation flips each decision of the neighbourhood; the drawn one is always flipped.
-      alpha: share of the decisions that `guided` draws from, in percent.
-      memory: whether `guided` draws no decision again until all were drawn.
-      first_temperature, last_temperature: of `annealing`, as multiples of a launch; geometric in between.
-      population, tournament: of `genetic`.
+    With memory no decision is drawn again until all were drawn.
     """
-
-    budget: int = 1000
-    start: str = DEFAULT
-    distance: int = 1
-    rate: float = 0.1
-    alpha: float = 5.0
-    memory: bool = True
-    first_temperature: float = 1.0
-    last_temperature: float = 0.01
-    population: int = 20
-    tournament: int = 3
-
-    def __post_init__(self) -> None:
-        for name, least in (("budget", 1), ("distance", 0), ("population", 2), ("tournament", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"fusion: {name} is {getattr(self, name)}; it must be at least {least}.")
-        if not 0 <= self.rate <= 1 or not 0 < self.alpha <= 100:
-            raise ValueError(
-                f"fusion: rate must lie in [0, 1] and alpha in (0, 100], got {self.rate} and {self.alpha}."
-            )
-        if not 0 < self.last_temperature <= self.first_temperature:
-            raise ValueError(
-                "fusion: temperatures must be positive and not rise, got "
-                f"{self.first_temperature} and {self.last_temperature}."
-            )
-
-
-@dataclass(frozen=True, eq=False)
-class SearchResult:
-    """What a search found and when.
-
-    Attributes:
-      method: its name.
-      start_ms: cost of the start.
-      curve: (queries, lowest cost in ms so far), at the start and after every improvement; strictly falling.
-      queries: all queries of the search.
-      configuration: uint8 [N], of the lowest cost.
-    """
-
-    method: str
-    start_ms: float
-    curve: list[tuple[int, float]]
-    queries: int
-    configuration: np.ndarray
-
-    @property
-    def best_ms(self) -> float:
-        return self.curve[-1][1]
-
-    @property
-    def improvement(self) -> float:
-        """By how many percent of the start's cost the best plan is cheaper."""
-        return 100 * (1 - self.best_ms / self.start_ms)
-
-    def best_after(self, queries: int) -> float:
-        """Returns the lowest cost in ms that was known after so many queries."""
-        return next(cost for asked, cost in reversed(self.curve) if asked <= max(queries, self.curve[0][0]))
-
-    def queries_to(self, cost_ms: float) -> int | None:
-        """Returns the queries after which a cost at most this high was known; None if it never was."""
-        return next((asked for asked, cost in self.curve if cost <= cost_ms), None)
-
-
-@dataclass
-class Run:
-    """A search that goes on: the objective, what is left of the budget, the best plan and the curve."""
-
-    objective: Objective
-    config: SearchConfig
-    rng: np.random.Generator
-    predictor: Predictor | None = None
-    curve: list[tuple[int, float]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.best_configuration = self.objective.configuration
-        self.note(self.objective)
-
-    @property
-    def graph(self) -> FusionGraph:
-        return self.objective.graph
-
-    @property
-    def left(self) -> int:
-        return self.config.budget - self.objective.queries
-
-    def note(self, objective: Objective) -> None:
-        """Extends the curve if the best plan of an objective on the same problem is the cheapest so far."""
-        if not self.curve or objective.best_ms < self.curve[-1][1]:
-            self.curve.append((self.objective.queries, objective.best_ms))
-            self.best_configuration = objective.best_configuration
-
-    def mutation(self, tensor: int) -> np.ndarray:
-        """Returns the decisions that a mutation around a configurable tensor flips, itself first."""
-        near = self.graph.problem.neighbourhood(tensor, self.config.distance)
-        flips = self.rng.random(len(near)) < self.config.rate
-        flips[0] = True
-        return near[flips]
-
-    def flipped(self, tensors: np.ndarray) -> float:
-        cost = self.objective.flipped(tensors)
-        self.note(self.objective)
-        return cost
-
-
-def _climb(run: Run, draw: Callable[[], int]) -> None:
-    """Mutates around drawn decisions and keeps what is cheaper."""
+    decisions = run.graph.configurable
+    waiting = run.kept.get("waiting", np.ones(len(decisions), bool)).copy()
     while run.left > 0:
+        run.keep(waiting=waiting)
+        if not waiting.any():
+            waiting[:] = True
+        chosen = draw(waiting)
+        waiting[chosen] = not remembers
         before = run.objective.cost_ms
-        if run.flipped(run.mutation(draw())) >= before:
+        if not accepts(run.flipped(run.mutation(int(decisions[chosen]))) - before):
             run.objective.undo()
+
+
+def _uniform(run: Run) -> Draw:
+    return lambda waiting: int(run.rng.choice(np.flatnonzero(waiting)))
 
 
 def random_search(run: Run) -> None:
     """Draws from all decisions alike."""
-    _climb(run, lambda: int(run.rng.choice(run.graph.configurable)))
+    _climb(run, _uniform(run), remembers=False)
 
 
 def sweeps(run: Run) -> None:
     """Draws all decisions in a random order, and then all again in another one."""
-    waiting: list[int] = []
-
-    def draw() -> int:
-        if not waiting:
-            waiting.extend(run.rng.permutation(run.graph.configurable).tolist())
-        return waiting.pop()
-
-    _climb(run, draw)
+    _climb(run, _uniform(run), remembers=True)
 
 
 def guided_search(run: Run) -> None:
@@ -189,34 +80,29 @@ def guided_search(run: Run) -> None:
         raise ValueError("guided search needs a predictor of advantages, for example AdvantageModel.scores")
     decisions = run.graph.configurable
     count = max(1, round(len(decisions) * run.config.alpha / 100))
-    waiting = np.ones(len(decisions), bool)
     scores, predicted_at = np.zeros(len(decisions)), -1.0
 
-    def draw() -> int:
+    def draw(waiting: np.ndarray) -> int:
         nonlocal scores, predicted_at
         if predicted_at != run.objective.cost_ms:  # a plan that is kept is cheaper than the last one
             scores, predicted_at = predictor(run.graph, run.objective.configuration), run.objective.cost_ms
-        if not waiting.any():
-            waiting[:] = True
         left = np.flatnonzero(waiting)
-        chosen = int(run.rng.choice(left[np.argsort(-scores[left], kind="stable")[:count]]))
-        waiting[chosen] = not run.config.memory
-        return int(decisions[chosen])
+        return int(run.rng.choice(left[np.argsort(-scores[left], kind="stable")[:count]]))
 
-    _climb(run, draw)
+    _climb(run, draw, remembers=run.config.memory)
 
 
 def annealing(run: Run) -> None:
     """Simulated annealing (Kirkpatrick et al. 1983) with a geometric schedule over the budget."""
     launch_ms = run.graph.problem.constants["launch_ms"]
-    config, whole = run.config, max(1, run.left)
-    while run.left > 0:
-        share = 1 - run.left / whole
+    config, whole = run.config, max(1, run.config.budget - 1)
+
+    def accepts(increase: float) -> bool:
+        share = 1 - (run.left + 1) / whole
         temperature_ms = launch_ms * config.first_temperature ** (1 - share) * config.last_temperature**share
-        before = run.objective.cost_ms
-        increase = run.flipped(run.mutation(int(run.rng.choice(run.graph.configurable)))) - before
-        if increase > 0 and run.rng.random() >= math.exp(-increase / temperature_ms):
-            run.objective.undo()
+        return increase <= 0 or run.rng.random() < math.exp(-increase / temperature_ms)
+
+    _climb(run, _uniform(run), remembers=False, accepts=accepts)
 
 
 def genetic(run: Run) -> None:
@@ -227,9 +113,12 @@ def genetic(run: Run) -> None:
     """
     start = run.objective.configuration
     population = [(run.objective.cost_ms, start)]
+    if run.kept:
+        population = list(zip(run.kept["costs"].tolist(), run.kept["plans"], strict=True))
     while len(population) < run.config.population and run.left > 0:
         population.append(_born(run, start))
     while run.left > 0:
+        run.keep(costs=np.array([cost for cost, _ in population]), plans=np.stack([plan for _, plan in population]))
         first, second = (min((population[i] for i in _tournament(run, population)), key=_cost)[1] for _ in range(2))
         low, high = np.sort(run.rng.integers(0, len(run.graph.problem) + 1, 2))
         child = first.copy()
@@ -259,6 +148,8 @@ def _born(run: Run, parent: np.ndarray) -> tuple[float, np.ndarray]:
 
 def probing(run: Run) -> None:
     """Pays for all exact advantages, as far as the budget goes, and then tries those that save, the best first."""
+    if run.kept:  # it was interrupted after the last probes
+        random_search(run)
     while run.left > 0:
         asked = run.rng.permutation(run.graph.configurable)[: run.left]
         advantages = run.objective.advantages(asked)
@@ -294,7 +185,14 @@ METHODS: dict[str, Callable[[Run], None]] = {
 
 
 def search(
-    method: str, graph: FusionGraph, config: SearchConfig, *, seed: int = 0, predictor: Predictor | None = None
+    method: str,
+    graph: FusionGraph,
+    config: SearchConfig,
+    *,
+    seed: int = 0,
+    predictor: Predictor | None = None,
+    on_progress: Progress | None = None,
+    state: str | os.PathLike[str] | None = None,
 ) -> SearchResult:
     """Searches for a cheap plan.
 
@@ -302,13 +200,17 @@ def search(
       method: one of `METHODS`.
       seed: of the start, if it is random, and of the search; the same seed gives the same result.
       predictor: what `guided` needs.
+      on_progress: is told of the queries now and then.
+      state: file of the state of this search, for a search that was interrupted and goes on; removed at the end. What
+        is interrupted during `ppo`, or while `probing` probes, begins anew.
     Raises:
       ValueError: there is no such method, or `guided` has no predictor.
+      SearchStateError: the file of the state is damaged or of another graph.
     """
     if method not in METHODS:
         raise ValueError(f"no fusion search is called {method!r}; choose one of {', '.join(METHODS)}")
-    objective = Objective(graph, graph.start(config.start, seed))
-    rng = np.random.default_rng([seed, 342])
-    run = Run(objective, config, rng, predictor)
+    run = Run.begun(graph, config, seed, predictor, on_progress, state)
     METHODS[method](run)
-    return SearchResult(method, objective.start_ms, run.curve, objective.queries, run.best_configuration)
+    if run.state is not None:
+        run.state.unlink(missing_ok=True)
+    return SearchResult(method, run.start_ms, run.curve, run.queries, run.best_configuration)

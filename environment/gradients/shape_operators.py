@@ -119,6 +119,24 @@ def scattered(op: Operation, value: str, places: str, dims: Sequence[int], axis:
     return op.reshaped(found, [*dims[:axis], size, *dims[axis + 1 :]])
 
 
+def gather_nd(op: Operation) -> Gradients:
+    """GatherND: slices that were read several times take the sum of their gradients.
+
+    The positions of a slice become one number, that of the slice among all of them.
+    """
+    dims, places, batch = op.dims(op.x), op.dims(op.inputs[1]), op.attribute("batch_dims")
+    indexed, rest = dims[batch : batch + places[-1]], math.prod(dims[batch + places[-1] :])
+    count, of_each = math.prod(places[:batch]), math.prod(places[batch:-1])
+    strides = [math.prod(indexed[place + 1 :]) for place in range(len(indexed))]
+    counted = op.write("Mod", op.inputs[1], op.integers(indexed))  # from the front, also where they are negative
+    number = op.total(op.write("Mul", counted, op.integers(strides)), [len(places) - 1])
+    first = op.reshaped(op.integers([math.prod(indexed) * each for each in range(count)]), [count, 1])
+    slices = op.reshaped(op.write("Add", op.reshaped(number, [count, of_each]), first), [count * of_each])
+    shape = [count * of_each, rest]
+    found = scattered(op, op.reshaped(op.cotangent, shape), slices, shape, 0, count * math.prod(indexed))
+    return [op.reshaped(found, dims)]
+
+
 def gather_elements(op: Operation) -> Gradients:
     empty = op.filled(0, op.dims(op.x))
     axis = op.attribute("axis")
@@ -162,6 +180,7 @@ RULES = {
     "Slice": Rule(slice_),
     "Gather": Rule(gather),
     "GatherElements": Rule(gather_elements),
+    "GatherND": Rule(gather_nd),
     "ScatterElements": Rule(scatter_elements),
     "Trilu": Rule(triangle),
 }

@@ -12,6 +12,7 @@ from environment.gradients import (
     normalisation,
     pointwise,
     reductions,
+    resizing,
     shape_operators,
 )
 from environment.gradients.rule import Rule
@@ -25,6 +26,7 @@ RULES: dict[str, Rule] = {
     **convolution.RULES,
     **shape_operators.RULES,
     **normalisation.RULES,
+    **resizing.RULES,
 }
 """The rules by operator."""
 

@@ -17,6 +17,7 @@ from environment.gradients.losses import LOSSES, MakeLoss
 from environment.gradients.node_writer import NodeWriter
 from environment.gradients.operation import Values
 from environment.gradients.optimisers import OPTIMISERS, Optimiser
+from environment.gradients.recurrent import unrolled
 from environment.gradients.selection import chosen_outputs, chosen_weights, raised, statistics_of
 from taso_ext.errors import ModelError, did_you_mean, one_paragraph
 from taso_ext.onnx_io.checked_model import CheckedModel
@@ -85,7 +86,7 @@ def training_model(
         an argument names something that is not there.
     """
     name = name_of(source)
-    model = raised(prepared(read_model(source, dims)), name)
+    model = unrolled(raised(prepared(read_model(source, dims)), name))
     weights, statistics = chosen_weights(model, train, name), statistics_of(model)
     values = Values(model, frozenset(weights) | statistics)
     graph = _TrainingGraph(model, values)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controller.fusion.search import METHODS, Predictor, SearchConfig, search
+from controller.fusion.run import Predictor, SearchConfig
+from controller.fusion.search import METHODS, search
 from environment.fusion import DEVICES, FusionGraph
 from environment.fusion.export import annotated, with_fused_operators
 from experiments.config.run import RunConfig
 from experiments.errors import UserError, nearest_match, require_at_least
 from experiments.output_file import require_writable
 from experiments.pipeline.load import find_model
+from experiments.runs.directory import digest
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import OnnxModel
 from taso_ext.onnx_io.model_file import write_model
@@ -21,6 +24,8 @@ from taso_ext.onnx_io.model_file import write_model
 QUERIES = 4
 """Queries for each decision, if no budget is given."""
 SEARCH = "sweeps"
+STATES = Path("runs/fuse")
+"""The folder of the states of searches that were interrupted; a search that ends removes its own."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,7 @@ def fuse(
     advantages: Path | None = None,
     force: bool = False,
 ) -> Fused:
-    """Searches a plan from the compiler's, and writes the model with it.
+    """Searches a plan from the compiler's, and writes the model with it; an interrupted search goes on.
 
     Args:
       model: path of an ONNX file, or zoo name.
@@ -87,6 +92,7 @@ def fuse(
       force: whether `output` may be overwritten.
     Raises:
       UserError, ModelError: the input is bad; the message says what is wrong and what to do.
+      SearchStateError: the state that an interrupted search has left cannot be used.
       StoredControllerError: `advantages` cannot be read.
     """
     for name, known, kind in ((device, DEVICES, "fusion device"), (method, tuple(METHODS), "fusion search")):
@@ -102,9 +108,16 @@ def fuse(
     except ValueError as error:  # there is nothing to decide
         raise UserError(f"{error}") from error
     limits = SearchConfig(budget=budget or 1 + QUERIES * len(graph.configurable))
-    with progress.stage(f"fusion plans by {method}", 1) as bar:
-        found = search(method, graph, limits, seed=config.seed, predictor=predictor)
-        bar.update(1)
+    with progress.stage(f"fusion plans by {method}", limits.budget) as bar:
+        found = search(
+            method,
+            graph,
+            limits,
+            seed=config.seed,
+            predictor=predictor,
+            on_progress=lambda done, _, figures: bar.update(done, **figures),
+            state=_state_path(graph, method, limits, config.seed, advantages),
+        )
     exported, fused_operators = with_fused_operators(annotated(loaded, graph, found.configuration))
     write_model(exported, output)
     return Fused(
@@ -118,6 +131,15 @@ def fuse(
         planned_ms=found.best_ms,
         fused_operators=fused_operators,
     )
+
+
+def _state_path(graph: FusionGraph, method: str, limits: SearchConfig, seed: int, advantages: Path | None) -> Path:
+    """Returns where the state of an interrupted search is kept: the same for the same problem and settings alone."""
+    columns = {**graph.problem.tensors(), **graph.problem.edges()}
+    problem = hashlib.sha256(b"".join(columns[name].tobytes() for name in sorted(columns))).hexdigest()
+    model = None if advantages is None else hashlib.sha256(advantages.read_bytes()).hexdigest()
+    settings = [problem, graph.problem.device, method, dataclasses.asdict(limits), seed, model]
+    return STATES / f"{method}-{digest(settings)}.npz"
 
 
 def _predictor(method: str, advantages: Path | None) -> Predictor | None:

@@ -147,6 +147,9 @@ TABLES = {
     "fusion-ablations": Entry(
         "fusion.tables:ABLATIONS_TABLE", "what guided fusion search owes to its parts, one change in each row"
     ),
+    "fusion-groups": Entry(
+        "fusion.groups:GROUPS", "what ONNX Runtime's fused operators save, by the prices of plans and by the clock"
+    ),
     "placement-table1": Entry("placement.table1", "operators and groups of the networks that are placed on devices"),
     "placement-table2": Entry(
         "placement.table2", "time of a step by placement on 2 and 4 K80, simulated (Mirhoseini et al. 2017)"

@@ -13,15 +13,17 @@ folder of fusion-table1. A full table takes about an hour on one core.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from controller.fusion.search import METHODS, SearchConfig
+from controller.fusion.run import SearchConfig
+from controller.fusion.search import METHODS
 from environment.fusion import DEFAULT, RANDOM
+from experiments.errors import UserError
 from experiments.executors.local import Record, Unit
 from experiments.reproduce.fusion.units import (
     BY_BYTES,
@@ -29,12 +31,13 @@ from experiments.reproduce.fusion.units import (
     PREDICTORS,
     SEEDS,
     Learning,
+    Plan,
     devices_of,
     judged,
     learned,
     searched,
 )
-from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
+from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
 from experiments.reproduce.table import UNDEFINED, Experiment, Figure, Table, interval_of_seeds
 from experiments.runs.progress import ProgressDisplay
 
@@ -52,16 +55,21 @@ COLUMNS = {
     "reached": "share of the seeds that became as good as random search in the end [%]",
     "queries": "queries until then, mean of the seeds; the whole budget for a seed that never did",
     "share": "the same relative to random search's queries until its own best plan [%]",
+    "early": "queries until 90 % of random search's improvement, relative to its own queries until there [%]",
     "spearman": "rank correlation of predicted and true |advantage|, on plans of this graph",
     "recall": "share of the top decile of |advantage| that is in the top decile of the predictions [%]",
     "trivial": "the better of two trivial predictors, mean of the operator type and bytes moved, by recall [%]",
 }
 FORMATS = {
     **dict.fromkeys(("improvement", "low", "high"), ".2f"),
-    **dict.fromkeys(("reached", "share", "recall", "trivial", "queries"), ".0f"),
+    **dict.fromkeys(("reached", "share", "early", "recall", "trivial", "queries"), ".0f"),
     "spearman": ".2f",
     "configurable": ",d",
 }
+OF_LARGE = ("random", "sweeps", "guided", BY_BYTES)
+"""The searches of the graphs that `Plan.large` names."""
+EARLY = 0.9
+"""The share of random search's improvement that is found early: the rest comes from the last few decisions."""
 ABLATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "guided": ({}, {}),
     "signed advantages": ({"signed": True}, {}),
@@ -74,9 +82,16 @@ ABLATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "top 20 %": ({}, {"alpha": 20.0}),
     "3 training graphs": ({}, {}),
     "1 training graph": ({}, {}),
+    "small training graphs": ({}, {}),
 }
 """The changed fields of `AdvantageConfig` and of `SearchConfig` in each row of the ablations."""
-FEWER = {"3 training graphs": 3, "1 training graph": 1}
+FEWER: dict[str, Callable[[Plan], tuple[str, ...]]] = {
+    "3 training graphs": lambda plan: plan.training[:3],
+    "1 training graph": lambda plan: plan.training[:1],
+    "small training graphs": lambda plan: plan.small,
+}
+"""The training graphs of some rows of the ablations. With `small` ones alone, most unseen graphs are several times as
+large as all that the model has seen."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -84,26 +99,33 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_graphs(parser, ", ".join(PLANS["full"].unseen))
     parser.add_argument("--presets", metavar="A,B", help="device presets of the prices (v100,h100)")
     add_seeds(parser, SEEDS)
+    parser.add_argument("--searches", metavar="A,B", help=f"{','.join((*METHODS, BY_BYTES))} (all); not of ablations")
 
 
 def _reproduce(start: str, options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     plan, seeds, devices = PLANS[options.scale], chosen_seeds(options, SEEDS), devices_of(options.presets)
-    graphs = chosen_graphs(options) if options.graphs else list(plan.unseen)
+    graphs = chosen_graphs(options) if options.graphs else [*plan.unseen, *(plan.large if start == DEFAULT else ())]
+    methods = list(named(options.searches, dict.fromkeys((*METHODS, BY_BYTES)), "fusion search"))
+    require_search("random", methods)
     learnings = [Learning(device, seed, plan) for device in devices for seed in seeds]
     run_units(
         [Unit(f"model {each.device} {each.seed}", partial(learned, each)) for each in learnings], options, progress
     )
-    config = SearchConfig(budget=plan.queries, start=start)
     found = [
-        Unit(f"{graph} {method} {each.device} {each.seed}", partial(searched, graph, method, config, each, method))
+        Unit(
+            f"{graph} {method} {each.device} {each.seed}",
+            partial(searched, graph, method, _limits(plan, graph, start), each, method),
+        )
         for graph in graphs
-        for method in (*METHODS, BY_BYTES)
+        for method in methods
+        if graph not in plan.large or method in OF_LARGE
         for each in learnings
     ]
     records = run_units(found, options, progress)
     judgements = [
         Unit(f"quality {graph} {each.device} {each.seed}", partial(judged, each, graph))
         for graph in graphs
+        if graph not in plan.large and "guided" in methods
         for each in learnings
     ]
     rows = rows_of(records, run_units(judgements, options, progress))
@@ -128,6 +150,22 @@ def _reproduce(start: str, options: argparse.Namespace, progress: ProgressDispla
     )
 
 
+def _limits(plan: Plan, graph: str, start: str) -> SearchConfig:
+    return SearchConfig(budget=1 if graph in plan.large else plan.queries, start=start)
+
+
+def require_search(name: str, chosen: Sequence[str]) -> None:
+    """Checks that a search with which the others are compared is among the chosen ones.
+
+    Raises:
+      UserError: it is not.
+    """
+    if name not in chosen:
+        raise UserError(
+            f"--searches names {', '.join(chosen)} without {name}, with which the columns compare every search. Add it."
+        )
+
+
 def _reproduce_ablations(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     plan, seeds, devices = PLANS[options.scale], chosen_seeds(options, SEEDS), devices_of(options.presets)
     graphs = chosen_graphs(options) if options.graphs else list(plan.unseen)
@@ -136,7 +174,7 @@ def _reproduce_ablations(options: argparse.Namespace, progress: ProgressDisplay)
         for seed in seeds:
             plain = Learning(device, seed, plan)
             for variant, (of_model, of_search) in ABLATIONS.items():
-                fewer = plan.training[: FEWER.get(variant, len(plan.training))]
+                fewer = FEWER[variant](plan) if variant in FEWER else plan.training
                 changed = _with_training(Learning(device, seed, plan, tuple(of_model.items())), fewer)
                 if changed not in models:
                     models.append(changed)
@@ -183,6 +221,7 @@ def rows_of(records: Sequence[Record], judgements: Sequence[Record]) -> list[Rec
         row |= {"improvement": mean, "low": low, "high": high, "queries": float(np.mean(until))}
         row["reached"] = 100 * float(np.mean([each is not None for each in asked]))
         row["share"] = 100 * float(np.mean(until)) / float(np.mean([base["curve"][-1][0] for base in plain]))
+        row["early"] = 100 * _early(own, plain)
         quality = [j for j in judgements if (j["device"], j["graph"]) == (device, graph)] if variant == "guided" else []
         if quality:
             row["spearman"] = float(np.mean([each["learned"]["spearman"] for each in quality]))
@@ -207,6 +246,8 @@ def finding(rows: Sequence[Record]) -> str:
         parts.append(
             f"Under the prices of {device}, guided search needs at most half of random search's queries to results as "
             f"good on {len(wins)} of {len(guided)} unseen graphs{f'; not on {chr(44).join(losses)}' if losses else ''}."
+            f" To {EARLY:.0%} of random search's improvement it needs at most half of the queries on "
+            f"{sum(row['early'] <= 50 for row in guided)} of them."
         )
     return " ".join(parts)
 
@@ -217,6 +258,13 @@ def _seed(record: Record) -> int:
 
 def _improvement(record: Record) -> float:
     return float(100 * (1 - record["curve"][-1][1] / record["start_ms"]))
+
+
+def _early(own: Sequence[Record], plain: Sequence[Record]) -> float:
+    """Returns the mean queries to EARLY of random search's improvement, relative to those of random search."""
+    goals = [base["start_ms"] - EARLY * (base["start_ms"] - base["curve"][-1][1]) for base in plain]
+    needed = [_queries_to(record, goal) or record["budget"] for record, goal in zip(own, goals, strict=True)]
+    return float(np.mean(needed)) / float(np.mean([_queries_to(*pair) for pair in zip(plain, goals, strict=True)]))
 
 
 def _queries_to(record: Record, cost_ms: float) -> int | None:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from controller.fusion.run import Predictor, SearchConfig
 from controller.fusion.samples import Samples, collect
-from controller.fusion.search import Predictor, SearchConfig, search
-from environment.fusion import DEVICES, FusionGraph, bytes_moved, load
+from controller.fusion.search import search
+from environment.fusion import FusionGraph, bytes_moved, load
 from experiments.executors.local import Record
 from experiments.executors.units import DIRECTORY, once, unit_path
 from experiments.runs.progress import ProgressDisplay
@@ -34,6 +35,8 @@ BY_BYTES = "by bytes"
 PREDICTORS = ("learned", "operator", "bytes")
 """Whose predictions of |advantage| are judged: the model's, and those of two trivial predictors."""
 SEEDS = "0,1,2,3,4"
+PRESETS = ("v100", "h100")
+"""The GPUs by whose prices searches are compared."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,9 @@ class Plan:
 
     Attributes:
       training, unseen: graphs that models learn from, and graphs that searches are judged on.
+      large: unseen graphs that are searched with one query for each decision, by some searches only, and whose
+        advantages are not sampled.
+      small: the training graphs with the fewest decisions, from which a model of the ablations learns alone.
       frames: configurations of each training graph.
       steps: gradient steps.
       queries: budget of a search, as a multiple of the graph's configurable tensors.
@@ -58,11 +64,20 @@ class Plan:
     steps: int
     queries: int
     frames_judged: int
+    large: tuple[str, ...] = ()
+    small: tuple[str, ...] = ()
 
 
 PLANS = {
     "smoke": Plan(
-        ("nasrnn-tiny", "bert-base-tiny"), ("nasnet-a-tiny",), frames=4, steps=10, queries=2, frames_judged=2
+        ("nasrnn-tiny", "bert-base-tiny"),
+        ("nasnet-a-tiny",),
+        frames=4,
+        steps=10,
+        queries=2,
+        frames_judged=2,
+        large=("squeezenet1.1-tiny",),
+        small=("nasrnn-tiny",),
     ),
     "full": Plan(
         tuple(
@@ -77,6 +92,8 @@ PLANS = {
         steps=2000,
         queries=4,
         frames_judged=10,
+        large=("nasnet-a:training=adam",),
+        small=tuple(f"{name}:training=adam" for name in ("squeezenet1.1", "bert-l2-h128", "nasrnn")),
     ),
 }
 
@@ -198,16 +215,27 @@ def searched(
     settings: Record = {"rules": RULES, "device": learning.device, "seed": learning.seed, "method": method}
     settings |= {"search": dataclasses.asdict(config)} | ({"model": learning.settings()} if method == "guided" else {})
 
+    unit = f"{name}-{method}-{learning.device}-{config.start}-{learning.seed}"
+
     def work() -> Record:
         graph = graph_of(name, learning.device)
         count = len(graph.configurable)
         limits = dataclasses.replace(config, budget=1 + config.budget * count)
         predictor = _predictor(method, learning, progress)
         named = "guided" if method == BY_BYTES else method
-        found = search(named, graph, limits, seed=learning.seed, predictor=predictor)
+        with progress.stage(f"{name} {method}, {learning.device}, seed {learning.seed}", limits.budget) as bar:
+            found = search(
+                named,
+                graph,
+                limits,
+                seed=learning.seed,
+                predictor=predictor,
+                on_progress=lambda done, _, figures: bar.update(done, **figures),
+                state=unit_path(TABLE, unit, settings).with_suffix(".search.npz"),
+            )
         return {"configurable": count, "budget": limits.budget, "start_ms": found.start_ms, "curve": found.curve}
 
-    record = once(TABLE, f"{name}-{method}-{learning.device}-{config.start}-{learning.seed}", settings, work)
+    record = once(TABLE, unit, settings, work)
     known = {"graph": name, "device": learning.device, "start": config.start, "seed": learning.seed}
     return {**record, **known, "method": method, "variant": variant}
 
@@ -226,4 +254,4 @@ def devices_of(names: str | None) -> Sequence[str]:
     """
     from experiments.reproduce.options import named
 
-    return list(named(names, {device: device for device in DEVICES}, "fusion device"))
+    return list(named(names, {device: device for device in PRESETS}, "fusion device"))

@@ -1,4 +1,4 @@
-// The graphics processors that fusion plans are priced for.
+// The processors that fusion plans are priced for.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace rlflow::fusion {
 // The properties of a processor that the price of a kernel depends on.
 struct Device {
   std::string_view name;
-  double cores;                      // streaming multiprocessors
+  double cores;                      // streaming multiprocessors of a GPU
   double lanes;                      // fp32 lanes of a core
   double clock_ghz;
   double bytes_per_ms;               // bandwidth of its memory

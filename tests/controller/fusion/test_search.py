@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from controller.fusion.ppo import ROWS
-from controller.fusion.search import METHODS, SearchConfig, SearchResult, search
+from controller.fusion.run import SearchConfig, SearchResult, SearchStateError
+from controller.fusion.search import METHODS, search
 from environment.fusion import RANDOM, FusionGraph, load
 from taso_ext import FusionPlan, GraphBuilder
 
@@ -90,6 +93,46 @@ def test_searches_find_the_best_of_all_plans(method: str) -> None:
     result = search(method, graph, SearchConfig(budget=1500, distance=2, rate=0.3), seed=0, predictor=exact)
     assert best < result.start_ms
     assert result.best_ms == best
+
+
+class Stopped(BaseException):
+    """Stands for the signal of Ctrl-C."""
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_interrupted_search_goes_on_to_the_same_result(
+    method: str, graph: FusionGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.fusion.run.KEEP_SECONDS", 0.0)
+    state, config = tmp_path / "state.npz", SearchConfig(budget=200, start=RANDOM)
+    whole = search(method, graph, config, seed=1, predictor=order)
+
+    def stop(queries: int, budget: int, figures: dict[str, float]) -> None:
+        if queries >= 100:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        search(method, graph, config, seed=1, predictor=order, state=state, on_progress=stop)
+    assert state.is_file() == (method not in ("ppo", "probing"))
+    reports: list[int] = []
+    again = search(
+        method, graph, config, seed=1, predictor=order, state=state, on_progress=lambda *told: reports.append(told[0])
+    )
+    assert (min(reports) >= 100) == (method != "ppo")
+    assert again.curve == whole.curve and again.queries == whole.queries and again.start_ms == whole.start_ms
+    assert np.array_equal(again.configuration, whole.configuration)
+    assert not state.exists()
+
+
+def test_a_state_that_cannot_be_used_is_refused(graph: FusionGraph, tmp_path: Path) -> None:
+    state = tmp_path / "state.npz"
+    state.write_bytes(b"no archive")
+    with pytest.raises(SearchStateError, match=r"holds no search .* Delete it"):
+        search("random", graph, SearchConfig(), state=state)
+    other = {"version": np.array(1), "configuration": np.zeros(3, np.uint8)}
+    np.savez(state, **other)  # type: ignore[arg-type]  # the stub wants no **
+    with pytest.raises(SearchStateError, match="in a graph of 3 tensors"):
+        search("random", graph, SearchConfig(), state=state)
 
 
 def test_guidance_by_exact_advantages_wastes_no_query(graph: FusionGraph) -> None:

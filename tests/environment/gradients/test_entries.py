@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from environment.gradients.table import RULES
+from taso_ext.errors import ModelError
 from tests.environment.gradients.case import Arrays, Case, run
 from tests.environment.gradients.spatial_cases import SPATIAL
 
@@ -200,6 +201,28 @@ PRODUCTS = (
 )
 
 ROWS = np.array([[2, 0, 2], [1, -1, 0]], np.int64)
+PAIRS = np.array([[[2, 0], [2, 0], [-1, 1]], [[1, 2], [0, -1], [2, 0]]], np.int64)
+
+
+def resized(name: str, operands: list[np.ndarray | None], shape: list[int], method: str, **attributes: Any) -> Case:
+    """An image [1, 2, rows, columns] that is resized, which TensorFlow has with channels last."""
+
+    def function(x: Any, *_: Any) -> Any:
+        return tf.transpose(tf.image.resize(tf.transpose(x, [0, 2, 3, 1]), shape, method), [0, 3, 1, 2])
+
+    return Case(f"Resize-{name}", "Resize", operands, function, attributes, fixed=[1, 2])
+
+
+IMAGE, TWICE = smooth(1, 2, 3, 4), np.array([1, 1, 2, 2], np.float32)
+RESIZED = [
+    resized("nearest", [IMAGE, None, TWICE], [6, 8], "nearest"),
+    resized("nearest-sizes", [IMAGE, None, None, ints(1, 2, 6, 12)], [6, 12], "nearest"),
+    resized("linear", [IMAGE, None, TWICE], [6, 8], "bilinear", mode="linear"),
+    resized("linear-axes", [IMAGE, None, None, ints(5, 7)], [5, 7], "bilinear", mode="linear", axes=[2, 3]),
+    resized("linear-smaller", [IMAGE, None, None, ints(1, 2, 2, 3)], [2, 3], "bilinear", mode="linear"),
+    resized("cubic", [IMAGE, None, TWICE], [6, 8], "bicubic", mode="cubic", cubic_coeff_a=-0.5, exclude_outside=1),
+]
+
 SHAPES = [
     Case("Reshape", "Reshape", [smooth(2, 6), ints(3, -1)], lambda x, _: tf.reshape(x, [3, 4])),
     Case("Flatten", "Flatten", [smooth(2, 3, 2)], lambda x: tf.reshape(x, [2, 6]), {"axis": 1}),
@@ -241,6 +264,15 @@ SHAPES = [
         [smooth(2, 4), ROWS],
         lambda x, i: tf.gather(x, i % 4, axis=1, batch_dims=1),
         {"axis": 1},
+    ),
+    Case("GatherND", "GatherND", [smooth(3, 4, 2), PAIRS], lambda x, i: tf.gather_nd(x, i % [3, 4])),
+    Case("GatherND-all", "GatherND", [smooth(3, 4), PAIRS], lambda x, i: tf.gather_nd(x, i % [3, 4])),
+    Case(
+        "GatherND-batch",
+        "GatherND",
+        [smooth(2, 4, 3, 2), PAIRS],
+        lambda x, i: tf.gather_nd(x, i % [4, 3], batch_dims=1),
+        {"batch_dims": 1},
     ),
     Case(
         "ScatterElements-add",
@@ -311,7 +343,7 @@ NORMS = [
     ),
 ]
 
-CASES = [*UNARY, *BROADCAST, *POINTWISE, *REDUCTIONS, *PRODUCTS, *SHAPES, *NORMS, *SPATIAL]
+CASES = [*UNARY, *BROADCAST, *POINTWISE, *REDUCTIONS, *PRODUCTS, *SHAPES, *RESIZED, *NORMS, *SPATIAL]
 BY_NAME = {case.name: case for case in CASES}
 CHECKED_ELSEWHERE = {"Dropout"}
 """Operators with a random result, see `test_normalisation.py`."""
@@ -375,3 +407,18 @@ def test_gradients_are_slopes_of_the_loss(case: Case) -> None:
         gradient = found[f"x{position}.gradient"]
         slope = float((gradient.astype(np.float64) * direction).sum())
         assert (above - below) / (2 * STEP) == pytest.approx(slope, rel=0.01, abs=0.005 * np.abs(gradient).sum() + 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [
+        ({"coordinate_transformation_mode": "tf_crop_and_resize"}, "it crops a region of interest"),
+        ({"keep_aspect_ratio_policy": "not_larger"}, "it keeps the aspect ratio"),
+    ],
+)
+def test_a_resize_that_is_not_linear_in_each_axis_is_refused(attributes: dict[str, str], reason: str) -> None:
+    region = np.array([0, 0, 0, 0, 1, 1, 1, 1], np.float32)
+    operands = [IMAGE, region, None, ints(1, 2, 6, 8)]
+    case = Case("Resize-refused", "Resize", operands, tf.identity, attributes, fixed=[1])
+    with pytest.raises(ModelError, match=f"gradient of the operator Resize 'operator' cannot be written: {reason}"):
+        case.training()

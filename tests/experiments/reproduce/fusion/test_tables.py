@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.fusion.search import SearchConfig
+from controller.fusion.run import SearchConfig
 from experiments.errors import UserError
 from experiments.executors.local import Record
-from experiments.reproduce.fusion.tables import finding, rows_of
+from experiments.reproduce.fusion.tables import finding, require_search, rows_of
 from experiments.reproduce.fusion.units import PLANS, PREDICTORS, Learning, devices_of, searched
 from experiments.runs.progress import SilentProgress
 
@@ -33,6 +33,8 @@ def test_columns_compare_each_seed_with_random_search_of_the_same_seed() -> None
     assert guided["improvement"] == pytest.approx(17.5)
     assert guided["reached"] == 50  # seed 1 never came to 9.0
     assert guided["queries"] == (20 + 100) / 2 and guided["share"] == pytest.approx(100 * 60 / 60)
+    # 90 % of 2.0 ms is found after 80 and 20 queries, 90 % of 1.0 ms after 40 and never
+    assert guided["early"] == pytest.approx(100 * (20 + 100) / (80 + 40)) and random["early"] == 100
     assert (guided["spearman"], guided["recall"], guided["trivial"]) == (0.5, 50, 40)
     assert random["spearman"] == "–"
 
@@ -46,7 +48,14 @@ def test_the_finding_says_where_guidance_does_not_pay() -> None:
 
 def test_no_unseen_graph_is_trained_on() -> None:
     for plan in PLANS.values():
-        assert not {*plan.training} & {*plan.unseen}
+        assert not {*plan.training} & {*plan.unseen, *plan.large}
+        assert plan.small and {*plan.small} < {*plan.training}
+
+
+def test_searches_are_compared_with_random_search() -> None:
+    require_search("random", ["guided", "random"])
+    with pytest.raises(UserError, match="--searches names guided without random"):
+        require_search("random", ["guided"])
 
 
 def test_a_finished_search_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
