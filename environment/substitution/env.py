@@ -345,12 +345,17 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         reward = self.reward.earned(transition, rule_name)
         return reward, rewards.reward_noise(self.reward, transition, prices, rule_name)
 
-    def legal_actions(self) -> npt.NDArray[np.int32]:
-        """Returns all legal (rule, location) pairs [C, 2] except NO-OP, in ascending order."""
-        actions = self.state.legal_actions()
+    def legal_actions(self, state: State | None = None) -> npt.NDArray[np.int32]:
+        """Returns all legal (rule, location) pairs [C, 2] except NO-OP, in ascending order.
+
+        Args:
+          state: the state of which they are; None: the present one.
+        """
+        state = self.state if state is None else state
+        actions = state.legal_actions()
         if not self.everywhere:
             return actions
-        rules = np.flatnonzero(self.state.everywhere_mask())
+        rules = np.flatnonzero(state.everywhere_mask())
         pairs = np.stack([rules, np.full_like(rules, self.num_locations)], axis=1).astype(np.int32)
         return _in_order(np.concatenate([actions, pairs]))[0]
 
@@ -386,6 +391,20 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         columns = np.concatenate([rules, more_rules]), np.concatenate([locations, more_locations])
         pairs, order = _in_order(np.stack(columns, axis=1))
         return pairs[:, 0], pairs[:, 1], np.concatenate([costs_ms, more_ms])[order]
+
+    def start_state(self) -> State:
+        """Returns the engine's state in which episodes begin, as a copy."""
+        return self._start.copy()
+
+    def after(self, state: State, rule: int, location: int) -> State:
+        """Returns the engine's state after an action that is legal in another state; the episode is not touched.
+
+        Raises:
+          ValueError: the action is not legal there.
+        """
+        reached = state.copy()
+        self._carry_out(reached, rule, location)
+        return reached
 
     def snapshot(self) -> Snapshot:
         """Returns the present moment of the episode; a copy of the state shares its memory until it steps."""

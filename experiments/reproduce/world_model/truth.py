@@ -234,7 +234,7 @@ def _played(learning: Learning, others: Run, number: int, config: RunConfig, epi
         controller, training = learner(config, learning.loaded, seed, model), learning.episodes(number)[0]
 
         def dream() -> DreamEnv:
-            return DreamEnv.of_episodes(model, training, config.dream, seed=seed)
+            return DreamEnv.of_episodes(model, training, config.dream, seed=seed, env=env)
 
         train(others, controller, dream, number=number, base_stage=name, checkpoint=name)
     return dreamed_then_replayed(
