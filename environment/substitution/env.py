@@ -345,17 +345,12 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         reward = self.reward.earned(transition, rule_name)
         return reward, rewards.reward_noise(self.reward, transition, prices, rule_name)
 
-    def legal_actions(self, state: State | None = None) -> npt.NDArray[np.int32]:
-        """Returns all legal (rule, location) pairs [C, 2] except NO-OP, in ascending order.
-
-        Args:
-          state: the state of which they are; None: the present one.
-        """
-        state = self.state if state is None else state
-        actions = state.legal_actions()
+    def legal_actions(self) -> npt.NDArray[np.int32]:
+        """Returns all legal (rule, location) pairs [C, 2] except NO-OP, in ascending order."""
+        actions = self.state.legal_actions()
         if not self.everywhere:
             return actions
-        rules = np.flatnonzero(state.everywhere_mask())
+        rules = np.flatnonzero(self.state.everywhere_mask())
         pairs = np.stack([rules, np.full_like(rules, self.num_locations)], axis=1).astype(np.int32)
         return _in_order(np.concatenate([actions, pairs]))[0]
 

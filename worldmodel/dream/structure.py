@@ -31,10 +31,14 @@ class Structure:
           env: the real environment, whose episode is not touched.
           table: the actions of the dream, of the same start graph.
         """
-        self._env, self._table = env, table
+        self._env, self._noop = env, table.num_actions
+        self._pairs = table.decode(np.arange(table.num_actions)).tolist()
+        unknown = table.num_actions + 1
+        self._slots = np.full((env.num_rules, env.num_places), unknown, np.int32)  # of [rule, location] in the table
+        self._slots[table.rules[:-1], table.locations[:-1]] = np.arange(table.num_actions)
         start = env.start_state()
         self._masks = [self._packed(start)]
-        self._origins = [(0, table.num_actions)]  # of each graph, the one before it, and the rewrite that led to it
+        self._origins = [(0, self._noop)]  # of each graph, the one before it, and the rewrite that led to it
         self._after: dict[tuple[int, int], int] = {}
         self._states = OrderedDict({0: start})
 
@@ -64,10 +68,10 @@ class Structure:
     def masks(self, graphs: Sequence[int] | np.ndarray) -> np.ndarray:
         """Returns the legal actions of graphs by their numbers: bool [B, A + 1]; NO-OP is always legal."""
         packed = np.stack([self._masks[number] for number in graphs])
-        return np.unpackbits(packed, axis=1, count=self._table.num_actions + 1).astype(bool)
+        return np.unpackbits(packed, axis=1, count=self._noop + 1).astype(bool)
 
     def _reached(self, number: int, action: int) -> int:
-        if action == self._table.num_actions:
+        if action == self._noop:
             return number
         key = number, action
         if key not in self._after:
@@ -99,8 +103,13 @@ class Structure:
             self._states.popitem(last=False)
 
     def _moved(self, state: State, action: int) -> State:
-        rule, location = self._table.decode(np.array([action]))[0].tolist()
-        return self._env.after(state, rule, location)
+        return self._env.after(state, *self._pairs[action])
 
     def _packed(self, state: State) -> np.ndarray:
-        return np.packbits(self._table.mask(self._env.legal_actions(state)))
+        """Returns the mask of a graph as bits; actions that the table does not hold are left out."""
+        mask, legal = np.zeros(self._noop + 2, bool), state.legal_actions()
+        mask[self._slots[legal[:, 0], legal[:, 1]]] = True
+        if self._env.everywhere:
+            mask[self._slots[state.everywhere_mask(), -1]] = True
+        mask[self._noop] = True
+        return np.packbits(mask[:-1])
