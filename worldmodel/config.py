@@ -249,6 +249,8 @@ class DreamConfig:
       pessimism: standard deviations between the members of an ensemble by which rewards are lowered.
       legal_from: predicted probability from which a rewrite counts as legal. A policy finds all that are wrongly
         thought legal; but of a model that was trained for a short time, a strict dream lacks rewrites that pay.
+      legality: who says which rewrites are legal: the world model, or the engine, which knows exactly
+        (`worldmodel.dream.structure`) and which a dream then follows on the exact graphs.
       telescoping: whether the environment's rewards are differences of a cost, so that what is undone is paid back. The
         rewards of a dream are then corrected to do the same (`worldmodel.dream.settlement`). False for the rewards
         final, percent and new_runtime, which are not such differences.
@@ -260,6 +262,7 @@ class DreamConfig:
     root_fraction: float = 0.5
     pessimism: float = 0.0
     legal_from: float = 0.98
+    legality: Literal["predicted", "exact"] = "predicted"
     telescoping: bool = True
     noise: bool = True
 
@@ -269,6 +272,10 @@ class DreamConfig:
             raise ValueError(f"'root_fraction' is a share, at most 1, but {self.root_fraction!r} came")
         if not 0.01 <= self.legal_from <= 0.99:
             raise ValueError(f"'legal_from' is a probability from 0.01 to 0.99, but {self.legal_from!r} came")
+
+    def certain(self) -> DreamConfig:
+        """Returns the same settings with dreams in which nothing is drawn, for searches."""
+        return replace(self, temperature=0.0, noise=False)
 
     def from_root(self) -> DreamConfig:
         """Returns the same settings with all rollouts from the initial graph."""

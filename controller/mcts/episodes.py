@@ -13,7 +13,7 @@ from controller.mcts.games import Game
 from controller.mcts.simulators import DreamSimulator, EngineSimulator, Packer, Position, Simulator
 from controller.records import EpisodeLog
 from worldmodel.config import DreamConfig
-from worldmodel.dream.dream_env import DreamEnv
+from worldmodel.dream.dream_env import DreamEnv, structure_of
 from worldmodel.dream.latent_env import LatentEnv
 from worldmodel.world_model import WorldModel
 
@@ -117,7 +117,7 @@ class DreamSide:
           telescoping: see `DreamSimulator`.
         """
         self._world_model, self._horizon, self._telescoping = world_model, config.horizon, telescoping
-        self._settings = dataclasses.replace(dream.from_root(), temperature=0.0)
+        self._settings = dream.from_root().certain()
         self._dream: DreamEnv | None = None
         self.packer: Packer = DreamSimulator
 
@@ -128,11 +128,11 @@ class DreamSide:
         return  # nothing of a dream is real
 
     def view(self, env: Any) -> LatentEnv:
-        return LatentEnv(env, self._world_model)
+        return LatentEnv(env, self._world_model, structure_of(self._world_model, env, self._settings))
 
     def episode(self, view: Any, seed: int) -> Episode:
-        if self._dream is None:
-            self._dream = DreamEnv.of_state(self._world_model, view.state, self._settings)
+        if self._dream is None or self._dream.structure is not view.structure:
+            self._dream = DreamEnv.of_state(self._world_model, view.state, self._settings, view.structure)
         simulator = DreamSimulator(self._dream, telescoping=self._telescoping, horizon=self._horizon, seed=seed)
         return _DreamEpisode(simulator, view)
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
-import tensorflow as tf
 
 from controller.interface import Controller
 from controller.mpc.config import MpcConfig
 from worldmodel.config import DreamConfig
-from worldmodel.dream.dream_env import DreamEnv
+from worldmodel.dream.dream_env import DreamEnv, structure_of
 from worldmodel.dream.latent_env import LatentEnv
 from worldmodel.dream.planning import Origin, cross_entropy_planning
-from worldmodel.dream.step import DreamState, StartStates
+from worldmodel.dream.step import DreamState
+from worldmodel.dream.structure import Structure
 from worldmodel.world_model import WorldModel
 
 
@@ -35,7 +34,7 @@ class MpcController(Controller):
 
     def __init__(
         self,
-        make_dream: Callable[[DreamState], DreamEnv],
+        make_dream: Callable[[DreamState, Structure | None], DreamEnv],
         config: MpcConfig | None = None,
         *,
         view: Callable[[Any], Any],
@@ -43,7 +42,8 @@ class MpcController(Controller):
     ) -> None:
         """
         Args:
-          make_dream: a function that makes the dream in which it plans, with a given start state.
+          make_dream: a function that makes the dream in which it plans, with a given start state, and with the
+            structure of the view that this state is of.
           config: how hard it plans.
           view: a function that wraps the real environment as a `LatentEnv`.
           seed: the seed of the plans in deterministic episodes; in the others the seed of the episode decides.
@@ -65,21 +65,24 @@ class MpcController(Controller):
         """Builds a controller that plans in dreams of `world_model`, which is bound to one start graph.
 
         Args:
-          dream: the settings of these dreams but for the temperature, which is 0.
+          dream: the settings of these dreams, in which nothing is drawn.
         """
-        settings = dataclasses.replace((dream or DreamConfig()).from_root(), temperature=0.0)
+        settings = (dream or DreamConfig()).certain()
 
-        def make_dream(state: DreamState) -> DreamEnv:
-            return DreamEnv(world_model, StartStates(state, tf.zeros([1], tf.int32)), settings)
+        def make_dream(state: DreamState, structure: Structure | None) -> DreamEnv:
+            return DreamEnv.of_state(world_model, state, settings, structure)
 
-        return cls(make_dream, config, view=lambda env: LatentEnv(env, world_model), seed=seed)
+        def view(env: Any) -> LatentEnv:
+            return LatentEnv(env, world_model, structure_of(world_model, env, settings))
+
+        return cls(make_dream, config, view=view, seed=seed)
 
     def view(self, env: Any) -> Any:
         return self._view(env)
 
     def begin_episode(self, view: Any, *, seed: int) -> None:
-        if self._dream is None:
-            self._dream = self._make_dream(view.state)
+        if self._dream is None or self._dream.structure is not view.structure:
+            self._dream = self._make_dream(view.state, view.structure)
         self._episode = _Episode(view, self._dream, self._config, seed)
 
     def act(self, observation: Any, *, deterministic: bool) -> int:

@@ -87,4 +87,4 @@ class MixedWorld:
         for each in range(self._refreshes, number + 1):
             self._starts.extend(EpisodeBuffer.load(self._directory / f"episodes-{each:06d}.npz"))
         self._refreshes = number + 1
-        return DreamEnv.of_episodes(self._model, self._starts, self._config, seed=self._seed)
+        return DreamEnv.of_episodes(self._model, self._starts, self._config, seed=self._seed, env=self._env)

@@ -387,6 +387,20 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         pairs, order = _in_order(np.stack(columns, axis=1))
         return pairs[:, 0], pairs[:, 1], np.concatenate([costs_ms, more_ms])[order]
 
+    def start_state(self) -> State:
+        """Returns the engine's state in which episodes begin, as a copy."""
+        return self._start.copy()
+
+    def after(self, state: State, rule: int, location: int) -> State:
+        """Returns the engine's state after an action that is legal in another state; the episode is not touched.
+
+        Raises:
+          ValueError: the action is not legal there.
+        """
+        reached = state.copy()
+        self._carry_out(reached, rule, location)
+        return reached
+
     def snapshot(self) -> Snapshot:
         """Returns the present moment of the episode; a copy of the state shares its memory until it steps."""
         return Snapshot(

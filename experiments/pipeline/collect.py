@@ -130,8 +130,7 @@ def recollect_episodes(run: Run, loaded: Loaded, model: RoundModel, player: Play
         settings = run.config.dream
         dream = DreamEnv.of_root(seen_through, loaded.env, settings)
         searched = run.config.recollect.searched
-        certain = dataclasses.replace(settings, temperature=0.0, noise=False)
-        to_search = DreamEnv.of_root(seen_through, loaded.env, certain) if searched else None
+        to_search = DreamEnv.of_root(seen_through, loaded.env, settings.certain()) if searched else None
         for first in range(0, count, POLICY_EPISODES_PER_SHARD):
             last = min(first + POLICY_EPISODES_PER_SHARD, count) - 1
             path = directory / f"episodes-{first:06d}-{last:06d}.npz"

@@ -155,7 +155,7 @@ class Learning:
         config, model = self.run.config, self.model(number).fresh()
         seed, episodes = self.run.seed(of_round(STAGE, number)), self.episodes(number)[0]
         if config.learns_in == "dream":
-            return DreamEnv.of_episodes(model, episodes, config.dream, seed=seed)
+            return DreamEnv.of_episodes(model, episodes, config.dream, seed=seed, env=self.loaded.env)
         from controller.worlds.mixed import MixedWorld
 
         return MixedWorld(

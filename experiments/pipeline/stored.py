@@ -183,7 +183,7 @@ class StoredRun:
         episodes, _ = self._learning.episodes(self.round) if self._require_world_model() else (None, None)
         assert episodes is not None
         seed = self.seed(of_round(TRAINING, self.round))
-        return DreamEnv.of_episodes(self.world_model, episodes, self.config.dream, seed=seed)
+        return DreamEnv.of_episodes(self.world_model, episodes, self.config.dream, seed=seed, env=self.loaded.env)
 
     @functools.cached_property
     def controller(self) -> Controller:

@@ -31,6 +31,7 @@ class TinyWorld:
     legal: np.ndarray
     following: np.ndarray
     rewards: np.ndarray
+    structure: None = None
     _compiled: dict = dataclasses.field(default_factory=dict)
 
     def policy(self, *, seed: int = 0, config: PolicyConfig | None = None) -> LatentPolicy:
@@ -167,7 +168,7 @@ class TinyView:
     """A world as a view with one row, in place of a `LatentEnv`; its cost falls by what its actions earn."""
 
     def __init__(self, world: TinyWorld, max_steps: int = 50) -> None:
-        self._world, self._max_steps = world, max_steps
+        self._world, self._max_steps, self.structure = world, max_steps, None
 
     @property
     def state(self) -> DreamState:

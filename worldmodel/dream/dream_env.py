@@ -1,4 +1,4 @@
-"""`DreamEnv`: whole rollouts inside the world model, without any call into the real environment."""
+"""`DreamEnv`: whole rollouts inside the world model, without any step of the real environment."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from environment import GraphSubstitutionEnv
 from environment.counting import count
 from worldmodel.config import DreamConfig
 from worldmodel.data.batches import EpisodeData
@@ -18,6 +19,7 @@ from worldmodel.dream.latent_env import LatentEnv
 from worldmodel.dream.noise import draw_keys
 from worldmodel.dream.settlement import draw_numbers, open_ledger
 from worldmodel.dream.step import DreamSettings, DreamState, StartStates, legal_logit
+from worldmodel.dream.structure import Structure
 from worldmodel.dynamics.mixture import ALGORITHM
 from worldmodel.world_model import WorldModel
 
@@ -26,7 +28,12 @@ _EPISODES_AT_ONCE = 64
 
 
 def start_states(
-    world_model: WorldModel, buffer: EpisodeBuffer, *, max_states: int = MOST_START_STATES, seed: int = 0
+    world_model: WorldModel,
+    buffer: EpisodeBuffer,
+    *,
+    max_states: int = MOST_START_STATES,
+    seed: int = 0,
+    structure: Structure | None = None,
 ) -> StartStates:
     """Returns the real states of episodes, at any depth, that have something to rewrite.
 
@@ -36,6 +43,7 @@ def start_states(
       buffer: episodes of one start graph.
       max_states: if there are more states, as many are drawn; the first state is always among them.
       seed: the seed of the draw.
+      structure: numbers the graphs of the states; None: they have no numbers.
     """
     data = world_model.episode_data(buffer)
     states = data.open_states()
@@ -44,7 +52,19 @@ def start_states(
     chosen = np.concatenate([first, deeper[np.sort(drawn)]])
     parts = [_states_at(world_model, data, rows, chosen) for rows in _chunks(len(data), _EPISODES_AT_ONCE)]
     *state, depth = (tf.constant(np.concatenate(columns)) for columns in zip(*parts, strict=True))
-    return StartStates(DreamState(*state), depth)
+    found = DreamState(*state)
+    if structure is not None:
+        found = found._replace(graph=tf.constant(_numbers_at(data, chosen, structure)))
+    return StartStates(found, depth)
+
+
+def _numbers_at(data: EpisodeData, states: np.ndarray, structure: Structure) -> np.ndarray:
+    """Returns the numbers of the graphs of (episode, time) `states`: int64 [n]."""
+    numbers = np.zeros(len(states), np.int64)
+    for row in np.unique(states[:, 0]):
+        mine = states[:, 0] == row
+        numbers[mine] = structure.along(data.trajectory([row]).action[:, 0])[states[mine, 1]]
+    return numbers
 
 
 def _states_at(
@@ -97,6 +117,7 @@ class DreamEnv:
     Attributes:
       latent_size, hidden_size, num_actions: sizes; NO-OP is not counted.
       longest: depth of the longest training episode.
+      structure: says which rewrites are legal; None: the world model does.
     """
 
     def __init__(
@@ -106,19 +127,23 @@ class DreamEnv:
         config: DreamConfig | None = None,
         *,
         xla: bool = False,
+        structure: Structure | None = None,
     ) -> None:
         """
         Args:
           world_model: a trained model, bound to one start graph; its networks are used as they are now.
           starts: the states to start from.
           config: the settings of the dream; by default `DreamConfig()`.
+          structure: says which rewrites are legal, if `config.legality` is "exact"; the starts have its numbers.
           xla: whether XLA compiles whole rollouts, including the policy, and not only the dreamed steps. A single row
             then takes several times as many steps a second. But policies must only have operations of XLA, every
-            horizon is compiled anew, and the same seed gives other start states.
+            horizon is compiled anew, and the same seed gives other start states. Exact legality is not possible then.
         Raises:
+          ValueError: if legality is to be exact and there is no structure, or `xla`.
           ValueError: if there are no start states, or none at depth 0 although `config.root_fraction` asks for them.
         """
         config = config or DreamConfig()
+        self.structure = _required(structure, starts, xla) if config.legality == "exact" else None
         roots = tf.cast(tf.where(starts.depth == 0)[:, 0], tf.int32)
         if not len(starts.depth) or (config.root_fraction > 0 and not len(roots)):
             raise ValueError(
@@ -146,26 +171,50 @@ class DreamEnv:
 
     @classmethod
     def of_episodes(
-        cls, world_model: WorldModel, episodes: EpisodeBuffer, config: DreamConfig | None = None, *, seed: int = 0
+        cls,
+        world_model: WorldModel,
+        episodes: EpisodeBuffer,
+        config: DreamConfig | None = None,
+        *,
+        seed: int = 0,
+        env: RewriteEnv | None = None,
     ) -> DreamEnv:
-        """Returns a dream that starts from the states of real episodes of one start graph, see `start_states`."""
-        return cls(world_model, start_states(world_model, episodes, seed=seed), config)
+        """Returns a dream that starts from the states of real episodes of one start graph, see `start_states`.
+
+        Args:
+          env: the real environment, which exact legality needs.
+        """
+        structure = structure_of(world_model, env, config)
+        return cls(
+            world_model,
+            start_states(world_model, episodes, seed=seed, structure=structure),
+            config,
+            structure=structure,
+        )
 
     @classmethod
     def of_root(cls, world_model: WorldModel, env: RewriteEnv, config: DreamConfig | None = None) -> DreamEnv:
         """Returns a dream that starts from the one state in which the real environment's episodes begin."""
-        start = LatentEnv(env, world_model)
+        start = LatentEnv(env, world_model, structure_of(world_model, env, config))
         start.reset()
-        return cls.of_state(world_model, start.state, config)
+        return cls.of_state(world_model, start.state, config, start.structure)
 
     @classmethod
-    def of_state(cls, world_model: WorldModel, state: DreamState, config: DreamConfig | None = None) -> DreamEnv:
+    def of_state(
+        cls,
+        world_model: WorldModel,
+        state: DreamState,
+        config: DreamConfig | None = None,
+        structure: Structure | None = None,
+    ) -> DreamEnv:
         """Returns a dream that starts from one state, as if an episode began there."""
-        return cls(world_model, StartStates(state, tf.zeros([1], tf.int32)), (config or DreamConfig()).from_root())
+        starts = StartStates(state, tf.zeros([1], tf.int32))
+        return cls(world_model, starts, (config or DreamConfig()).from_root(), structure=structure)
 
     def from_root(self) -> DreamEnv:
         """Returns the same dream with all rollouts from the initial graph."""
-        return DreamEnv(self._model, self._starts, self._config.from_root(), xla=self._xla)
+        config = self._config.from_root()
+        return DreamEnv(self._model, self._starts, config, xla=self._xla, structure=self.structure)
 
     def start(self, batch: int, seed: tf.Tensor) -> DreamState:
         """Draws `batch` start states; `seed` is int32 [2]."""
@@ -220,9 +269,19 @@ class DreamEnv:
             count(dreamed_steps=len(action))
         if isinstance(state.ledger, tuple):
             state = self.begun(state)
-        arguments = state, action, seed, self._codes, self._settings
-        result: tuple[DreamState, tf.Tensor, tf.Tensor] = self._model.dream_step(*arguments)
-        return result
+        known, graph = self._known(state, action)
+        arguments = state, action, seed, self._codes, self._settings, None, known
+        reached, reward, terminal = self._model.dream_step(*arguments)
+        return reached._replace(graph=graph), reward, terminal
+
+    def _known(self, state: DreamState, action: tf.Tensor) -> tuple[tf.Tensor | None, tf.Tensor | tuple[()]]:
+        """Returns the legal actions bool [B, A + 1] and the numbers of the graphs after a step; else None and ()."""
+        if self.structure is None:
+            return None, ()
+        known, graph = tf.numpy_function(self.structure.step, [state.graph, action], [tf.bool, tf.int64])
+        known.set_shape([action.shape[0], self.num_actions + 1])
+        graph.set_shape(action.shape)
+        return known, graph
 
     def follow(self, state: DreamState, actions: np.ndarray, seed: int = 0) -> Dreamed:
         """Takes given actions in every row.
@@ -281,8 +340,11 @@ class DreamEnv:
             over = ended | (t >= left)
             action, log_prob, value = policy(state.observation(), tf.random.fold_in(policy_seed, t, ALGORITHM))
             action = tf.where(over, self.num_actions, action)
-            arguments = state, action, tf.random.fold_in(dream_seed, t, ALGORITHM), self._codes, self._settings, over
+            drawn = tf.random.fold_in(dream_seed, t, ALGORITHM)
+            known, graph = self._known(state, action)
+            arguments = state, action, drawn, self._codes, self._settings, over, known
             reached, reward, terminal = self._model.compiled_dream_step(*arguments)
+            reached = reached._replace(graph=graph)
             step = Trajectory(
                 state=state.z,
                 legal=state.action_mask,
@@ -310,6 +372,29 @@ class DreamEnv:
         zero, no = tf.zeros_like(value), tf.zeros_like(value, tf.bool)
         noop = tf.zeros_like(value, tf.int32) + self.num_actions
         return Trajectory(state.z, state.action_mask, noop, zero, no, no, state.hidden, zero, value)
+
+
+def structure_of(
+    world_model: WorldModel, env: RewriteEnv | None, config: DreamConfig | None = None
+) -> Structure | None:
+    """Returns the structure of dreams from an environment's start graph; None if legal rewrites are predicted.
+
+    Raises:
+      ValueError: legality is to be exact, but no environment is there whose engine knows it.
+    """
+    if config is None or config.legality != "exact":
+        return None
+    if not isinstance(env, GraphSubstitutionEnv):
+        raise ValueError(f"dream.legality=exact needs a GraphSubstitutionEnv, whose engine knows it, got {env!r}")
+    return Structure(env, world_model.start_graph().table)
+
+
+def _required(structure: Structure | None, starts: StartStates, xla: bool) -> Structure:
+    if structure is None or isinstance(starts.state.graph, tuple):
+        raise ValueError("dream.legality=exact needs a structure, and start states with its numbers of their graphs")
+    if xla:
+        raise ValueError("dream.legality=exact asks the engine at every step, which XLA cannot compile")
+    return structure
 
 
 _OF_STATES = ("state", "legal", "hidden", "value")

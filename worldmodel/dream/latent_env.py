@@ -13,6 +13,7 @@ from worldmodel.data.episodes import RewriteEnv
 from worldmodel.data.past import past_after
 from worldmodel.data.trajectory import LatentObservation
 from worldmodel.dream.step import DreamState
+from worldmodel.dream.structure import Structure
 from worldmodel.errors import IncompatibleWorldModel
 from worldmodel.signature import Signature
 from worldmodel.world_model import WorldModel
@@ -28,13 +29,15 @@ class LatentEnv:
     The LSTM consumes every (z, action) that is really taken, so `h` is exact; it is zero after `reset`. Legal real
     actions that the table does not hold cannot be taken: they are masked, and counted in `info["untabled_actions"]`.
 
-    Attributes: latent_size, hidden_size, num_actions (A, NO-OP not counted), table (the actions), env (the real one).
+    Attributes: latent_size, hidden_size, num_actions (A, NO-OP not counted), table (the actions), env (the real one),
+    structure (see the argument).
     """
 
-    def __init__(self, env: RewriteEnv, world_model: WorldModel) -> None:
+    def __init__(self, env: RewriteEnv, world_model: WorldModel, structure: Structure | None = None) -> None:
         """
         Args:
           world_model: a model that is bound to the start graph of the environment.
+          structure: numbers the graphs, so that dreams with exactly known legal rewrites can go on from `state`.
         Raises:
           IncompatibleWorldModel: if the model was trained with another rule set or, in case of a
             `GraphSubstitutionEnv`, with other features.
@@ -43,7 +46,8 @@ class LatentEnv:
         at_hand = Signature.of(env) if isinstance(env, GraphSubstitutionEnv) else only_names
         world_model.signature.require(at_hand, "the world model")
         self._start_graph = world_model.start_graph()
-        self.env, self.table = env, self._start_graph.table
+        self.env, self.table, self.structure = env, self._start_graph.table, structure
+        self._graph = 0
         self.latent_size, self.hidden_size = world_model.latent_size, world_model.hidden_size
         self.num_actions = self.table.num_actions
         self._world_model = world_model
@@ -68,7 +72,7 @@ class LatentEnv:
                 f"the environment starts from the graph {info['graph_hash']}, but the world model is bound to "
                 f"{self._start_graph.start}. Bind it to that one (bind), or adapt it to episodes of it."
             )
-        self._state = self._world_model.mdn_rnn.initial_state(1)
+        self._state, self._graph = self._world_model.mdn_rnn.initial_state(1), 0
         self._past = np.zeros(self.num_actions + 1, bool)
         return self._observe(observation, info)
 
@@ -89,6 +93,8 @@ class LatentEnv:
             )
         self._state = self._advance(self._z, tf.constant([action], tf.int32), self._state)
         observation, reward, terminated, truncated, info = self.env.step(pair)
+        if self.structure is not None:
+            self._graph = int(self.structure.along([action], self._graph)[-1])
         latent, info = self._observe(observation, info)
         self._past = past_after(self._past, self._taken(action, info), self._mask)
         return latent, float(reward), bool(terminated), bool(truncated), {**info, "action": pair}
@@ -97,7 +103,8 @@ class LatentEnv:
     def state(self) -> DreamState:
         """The present state as a dream would continue from it, with one row."""
         mask, past = (tf.constant(bits[np.newaxis]) for bits in (self._mask, self._past))
-        return DreamState(self._z, self._state.hidden, self._state.cell, mask, past)
+        graph = () if self.structure is None else tf.constant([self._graph], tf.int64)
+        return DreamState(self._z, self._state.hidden, self._state.cell, mask, past, graph=graph)
 
     def _taken(self, action: int, info: Mapping[str, Any]) -> np.ndarray:
         """Returns the single rewrites of the last step: bool [A + 1]."""

@@ -101,7 +101,7 @@ def player_of(controller: Any) -> Player:
 class DreamView:
     """A dream of one row, with Gymnasium's `reset` and `step` and the observations of a `LatentEnv`.
 
-    Attributes: num_actions (A, NO-OP not counted).
+    Attributes: num_actions (A, NO-OP not counted), structure (that of the dream).
     """
 
     def __init__(self, dream: DreamEnv, horizon: int) -> None:
@@ -111,7 +111,7 @@ class DreamView:
           horizon: the number of steps after which an episode is truncated.
         """
         self._dream, self._horizon = dream, horizon
-        self.num_actions = dream.num_actions
+        self.num_actions, self.structure = dream.num_actions, dream.structure
 
     def reset(self, *, seed: int = 0) -> tuple[LatentObservation, dict[str, Any]]:
         """Draws a start state."""

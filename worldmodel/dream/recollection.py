@@ -16,6 +16,7 @@ from worldmodel.dream.latent_env import LatentEnv
 from worldmodel.dream.planning import beam_search, cross_entropy_planning
 from worldmodel.dream.players import Player
 from worldmodel.dream.step import DreamState, legal_logit
+from worldmodel.dream.structure import Structure
 from worldmodel.world_model import WorldModel
 
 _LATENT, _IS_FIRST = "latent", "is first"
@@ -71,7 +72,7 @@ def recollect(
     Raises:
       ValueError: some steps are to be uncertain, but the model is no ensemble.
     """
-    latent = _Latent(env, world_model)
+    latent = _Latent(env, world_model, None if dream is None else dream.structure)
     searches = None if certain is None else _Searches(certain)
     behaviour: BehaviourPolicy = _Behaviour(world_model, latent, player, dream, dreamed, searches, searched)
     if uncertain:
@@ -247,9 +248,9 @@ class _Correcting:
 class _Latent:
     """A `RewriteEnv` whose observations hold the observation of `LatentEnv` beside the real one."""
 
-    def __init__(self, env: RewriteEnv, world_model: WorldModel) -> None:
+    def __init__(self, env: RewriteEnv, world_model: WorldModel, structure: Structure | None) -> None:
         self._real = _Remembering(env)
-        self.latent = LatentEnv(self._real, world_model)
+        self.latent = LatentEnv(self._real, world_model, structure)
         self.rule_names, self.num_locations, self.everywhere = env.rule_names, env.num_locations, env.everywhere
         self.legal_actions = env.legal_actions
 

@@ -31,7 +31,8 @@ class DreamState(NamedTuple):
     The ledger float64 [B, 4, L] holds what rewards have added up to, see `settlement`. States have one from the moment
     that a dream begins with them; others have (). The noise int64 [B] is the key of each row's noise, see
     `worldmodel.dream.noise`; () if rewards do not scatter. The account float32 [B, 2] is explained in `bounds`; () if
-    the model has no potential, and before a dream begins.
+    the model has no potential, and before a dream begins. The graphs int64 [B] are numbers of a
+    `worldmodel.dream.structure.Structure`; () if legal rewrites are predicted.
     """
 
     z: tf.Tensor
@@ -42,6 +43,7 @@ class DreamState(NamedTuple):
     ledger: tf.Tensor | tuple[()] = ()
     noise: tf.Tensor | tuple[()] = ()
     account: tf.Tensor | tuple[()] = ()
+    graph: tf.Tensor | tuple[()] = ()
 
     def observation(self) -> LatentObservation:
         """Returns what a policy sees of the state."""
@@ -90,6 +92,7 @@ def dream_step(
     codes: ActionCodes,
     settings: DreamSettings,
     over: tf.Tensor | None = None,
+    known: tf.Tensor | None = None,
 ) -> tuple[DreamState, tf.Tensor, tf.Tensor]:
     """Predicts what follows an action in each of B rows.
 
@@ -101,6 +104,7 @@ def dream_step(
       codes: the codes of the start graph's actions.
       settings: the settings of the dream.
       over: bool [B], the rows whose state must stay as it is.
+      known: bool [B, A + 1], the legal actions after the step, if they are known; else they are predicted.
     Returns:
       (next state, reward float32 [B], terminal bool [B]). NO-OP leaves z and the mask as they are.
     """
@@ -109,7 +113,8 @@ def dream_step(
     predictions = model.predict(recurrent.hidden, state.z, action, bits, past_bits, codes)
     reward, terminal_logit, mask_logits = _agreed(predictions, settings.pessimism)
     stays = (action == tf.shape(codes.inputs.actions.rules)[0] - 1)[:, tf.newaxis]
-    mask = tf.where(stays, state.action_mask, next_mask(mask_logits, settings.threshold, codes.inputs.actions))
+    following = next_mask(mask_logits, settings.threshold, codes.inputs.actions) if known is None else known
+    mask = tf.where(stays, state.action_mask, following)
     taken = tf.add_n([each["taken"] for each in predictions]) > 0.5 * len(predictions)
     past = tf.where(stays, state.past, past_after(state.past, taken, mask))
     ledger = state.ledger
@@ -130,7 +135,7 @@ def dream_step(
         reward += settings.temperature * model.sizes.cost_noise * (before - after)  # z holds costs without noise
     nothing_left = ~tf.reduce_any(mask[:, :-1], axis=-1)
     terminal = stays[:, 0] | (terminal_logit > 0.0) | nothing_left
-    reached = DreamState(z, recurrent.hidden, recurrent.cell, mask, past, ledger, state.noise, account)
+    reached = DreamState(z, recurrent.hidden, recurrent.cell, mask, past, ledger, state.noise, account, state.graph)
     if over is not None:
         reached = tf.nest.map_structure(functools.partial(_halted, over), state, reached)
     return reached, reward, terminal

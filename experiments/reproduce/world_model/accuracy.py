@@ -32,6 +32,7 @@ from experiments.reproduce.world_model.experiment import (
 )
 from experiments.reproduce.world_model.rows import (
     BEST_KNOWN,
+    CHOSEN,
     NO,
     YES,
     best_dream,
@@ -51,7 +52,8 @@ from worldmodel.config import PAYS_PERCENT
 
 COLUMNS = {
     "graph": "cleaned in full, under the cost model of the settings",
-    "round": "of recollection; the model of round 0 was trained on random play only",
+    "round": "of recollection; the model of round 0 was trained on random play only; "
+    f"{CHOSEN}: of each seed, the round whose policy plays",
     "play": "whose episodes: held-out random or greedy ones, or those of the policy",
     "figure": "what is measured; rewards in percent, differences between dreams and reality in points",
     "step": "after how many steps without a look at reality",
@@ -59,7 +61,7 @@ COLUMNS = {
     "low": "95 % interval of it, lower end: over seeds; with one seed, over its episodes",
     "high": "upper end",
     **{key: f"trivial predictor: {text}" for key, text in PREDICTORS.items()},
-    "asked": "what is asked of the model; of policies in the last round",
+    "asked": "what is asked of the model; of policies, of those that play",
     "met": f"whether it is; graphs whose best known improvement is under {COUNTS_FROM_PERCENT:g} % are not counted",
     "seeds": "how many there are",
     "windows": "predictions judged, or episodes of policies, over all seeds",

@@ -10,6 +10,7 @@ import numpy as np
 from environment.statistics.intervals import Estimate, bootstrap, mean_of_seeds
 from experiments.executors.units import Record
 from experiments.reproduce.table import UNDEFINED
+from experiments.runs.rounds import best_round
 from experiments.studies.policy import FOR_REAL, IN_THE_DREAM, OF_PLANS
 from experiments.studies.requirements import (
     DREAM_GAP,
@@ -31,6 +32,8 @@ YES, NO, NOT_COUNTED = "yes", "no", "not counted"
 
 BEST_KNOWN = "best known improvement [%]"
 POLICY = "policy"
+CHOSEN = "chosen"
+"""Stands for the round of each seed whose policy plays: the one whose plans really save most."""
 POLICY_FIGURES: Mapping[str, tuple[str, str]] = {
     "played for real: real improvement [%]": (FOR_REAL, "real_percent"),
     "played for real: dreamed improvement [%]": (FOR_REAL, "dreamed_percent"),
@@ -87,9 +90,20 @@ def table_rows(
         yield from _fact_rows(graph, number, records)
         yield from held_out_rows(records)
         yield from figure_rows(records, counted=counted, steps=steps)
-    last = max((record["round"] for record in played), default=0)
-    for number, records in _by_round(played).items():
-        yield from _policy_rows(graph, number, records, best_percent, counted, is_asked=number == last)
+    by_round = _by_round(played)
+    for number, records in by_round.items():
+        yield from _policy_rows(graph, number, records, best_percent, counted, is_asked=len(by_round) == 1)
+    if len(by_round) > 1:
+        yield from _policy_rows(graph, CHOSEN, that_play(played), best_percent, counted, is_asked=True)
+
+
+def that_play(played: Sequence[Record]) -> list[Record]:
+    """Returns for each seed the record of the round whose policy plays, by the rule of a run, see `runs.rounds`."""
+    found = []
+    for seed in dict.fromkeys(record["seed"] for record in played):
+        rounds = sorted((record for record in played if record["seed"] == seed), key=lambda record: record["round"])
+        found.append(rounds[best_round([record[IN_THE_DREAM] for record in rounds])])
+    return found
 
 
 def _by_round(records: Sequence[Record]) -> dict[int, list[Record]]:
@@ -204,12 +218,13 @@ def _figure_row(play: str, figure: str, step: int, records: Sequence[Record], co
 
 
 def _policy_rows(
-    graph: str, number: int, records: Sequence[Record], best_percent: float, counted: bool, *, is_asked: bool
+    graph: str, number: int | str, records: Sequence[Record], best_percent: float, counted: bool, *, is_asked: bool
 ) -> Iterator[Record]:
     """Yields the rows of the policies of one round.
 
     Args:
-      is_asked: whether requirements apply. They apply to the last round only, the outcome of recollection.
+      number: the round, or `CHOSEN`.
+      is_asked: whether requirements apply. They apply to the policies that play, the outcome of recollection.
     """
     common: Record = {"graph": graph, "round": number, "play": POLICY}
     for figure, (way, key) in POLICY_FIGURES.items():

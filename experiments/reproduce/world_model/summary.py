@@ -13,7 +13,7 @@ from worldmodel.accuracy import figure_names as names
 COLUMNS = {
     "figure": "what is measured, after how many steps without a look at reality",
     "play": "whose episodes; of held-out ones, predictions of the model that knows random play only, and of those of "
-    "the policy, what the last round of recollection comes to",
+    "the policy, what comes of the round whose policy plays",
     "asked": f"what is asked; of training's steps, states, minutes and memory, of {TRAINED_FOR} only",
 }
 _SHOWN = {(BEST_KNOWN, 0), (names.COUNTS_IN_ALL, 10)}
@@ -30,11 +30,11 @@ def summary(rows: Sequence[Record], why_not_counted: str) -> Table:
     """
     graphs = list(dict.fromkeys(row["graph"] for row in rows))
     asked: dict[tuple[str, str, int], Record] = {}
-    for row in _first_or_last_round(rows):
+    for row in _first_round_or_chosen(rows):
         if row.get("asked") or (row["figure"], row.get("step", 0)) in _SHOWN:
             line = {"figure": _title(row), "play": row.get("play", ""), "asked": row.get("asked", "")}
             asked.setdefault(_key(row), line)
-    for row in _first_or_last_round(rows):
+    for row in _first_round_or_chosen(rows):
         if _key(row) in asked:
             asked[_key(row)][row["graph"]] = _cell(row)
     return Table(
@@ -51,8 +51,8 @@ def summary(rows: Sequence[Record], why_not_counted: str) -> Table:
     )
 
 
-def _first_or_last_round(rows: Sequence[Record]) -> Iterator[Record]:
-    """Yields the rows of held-out play before recollection and those of policies after its last round."""
+def _first_round_or_chosen(rows: Sequence[Record]) -> Iterator[Record]:
+    """Yields the rows of held-out play before recollection and those of the policies that play."""
     for row in rows:
         if row.get("asked") if row.get("play") == POLICY else not row.get("round"):
             yield row

@@ -3,11 +3,14 @@
 rlflow reproduce truth
 rlflow reproduce truth nasrnn generated-100 --seeds 0,1 --schedules usual
 
-A unit is one graph, seed and schedule. By the schedule `usual`, world models and PPO are those of `rlflow reproduce
-controllers`, whose runs are shared; by the schedule `starved`, they learn from few episodes and without recollection.
-In the dream of the round that plays, PPO, `cmaes` and `mpc` play, and a beam search and a cross-entropy planning look
-for the best plan. All plans are tried in reality. A unit of the usual schedule takes about ten minutes, a starved one
-two.
+A unit is one graph, seed and schedule. By the schedules `usual` and `own`, world models and controllers are those of
+`rlflow reproduce controllers`, whose runs are shared. By `usual`, everything plays in a dream that was recollected by
+PPO in four rounds. By `own`, each controller plays in a dream that was recollected by itself, in two rounds; all of
+them begin with one world model of random play. `exact` is the same with legal rewrites from the engine. By `starved`,
+world models learn from few episodes and without recollection. In the dream of the round that plays, PPO, `cmaes` and
+`mpc` play; in PPO's dream, a beam search and a cross-entropy planning look for the best plan. All plans are tried in
+reality. On a quiet machine a unit of the usual schedule takes about ten minutes, one of `own` or `exact` about half an
+hour, and a starved one two minutes.
 """
 
 from __future__ import annotations
@@ -27,12 +30,13 @@ from experiments.executors.units import Record, once, unit_path
 from experiments.pipeline.learning import Learning, learner, train
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
 from experiments.reproduce.search.controllers import GRAPHS, PLAYERS, QUICK
-from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Play, Player
+from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Play
 from experiments.reproduce.table import UNDEFINED, Table, mean_of
 from experiments.runs.directory import RunDirectory
 from experiments.runs.manifest import make_manifest
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.result import LARGE_GAP, is_far
+from experiments.runs.rounds import best_round
 from experiments.runs.run import Run
 from experiments.studies.exploiters import Planning, beam_plan, cross_entropy_plan
 from taso_ext import RuleSet
@@ -42,17 +46,39 @@ if TYPE_CHECKING:  # TensorFlow is imported when something is played
 
 NAME = "truth"
 ROW = "ppo dream"
-SCHEDULES: Mapping[str, tuple[str, Player]] = {
-    "usual": (ROW, PLAYERS[ROW]),
-    "starved": (f"{ROW}, starved", Player("ppo", ("world=dream", "collect.episodes=12", "recollect.rounds=0"))),
+PPO, CMAES, MPC, BEAM, CROSS_ENTROPY = "ppo", "cmaes", "mpc", "beam search", "cross-entropy planning"
+PLAYED_BY: Mapping[str, str] = {PPO: ROW, CMAES: "cmaes", MPC: "mpc"}
+"""The rows of `controllers` of the controllers that play."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """How the world models learn in whose dreams controllers play.
+
+    Attributes:
+      rounds: number of rounds of recollection; of these and round 0, the one plays whose plans really save most.
+      own: whether each controller plays in a dream that was recollected by itself; else, all play in PPO's.
+      settings: changes of the settings of the rows of `controllers`.
+      planned: number of dreams of `mpc`, which plans at every few steps. By half of them the alarm sounds, and the
+        other half are judged. Four are too few: of the first unit of `generated-102`, the alarm heard two true ones,
+        and of the two that were judged one was 9.8 points off.
+    """
+
+    rounds: int
+    own: bool = False
+    settings: tuple[str, ...] = ()
+    planned: int = 4
+
+
+SCHEDULES: Mapping[str, Schedule] = {
+    "usual": Schedule(4),
+    "own": Schedule(2, own=True, planned=20),
+    "exact": Schedule(2, own=True, settings=("dream.legality=exact",), planned=20),
+    "starved": Schedule(0, settings=("collect.episodes=12", "recollect.rounds=0")),
 }
-"""The rows of `controllers`, of which `usual` is one, and how they learn."""
 PLANNING = {"smoke": Planning(width=4, population=8, elites=4, iterations=2), "full": Planning()}
 EPISODES = {"smoke": 2, "full": 40}
 """Dreams of a policy. By half of them the alarm sounds, and the other half are judged."""
-PLANNED_EPISODES = {"smoke": 2, "full": 4}
-"""The same of `mpc`, which plans at every few steps."""
-PPO, CMAES, MPC, BEAM, CROSS_ENTROPY = "ppo", "cmaes", "mpc", "beam search", "cross-entropy planning"
 FIGURES = ("gap", "illegal_share", "dreamed_percent", "real_percent", "paying_recall")
 
 SEEDS = "0,1"
@@ -104,50 +130,79 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
 
 def judged(name: str, schedule: str, scale: str, seed: int, progress: ProgressDisplay) -> Record:
     """Returns the record of one unit; a finished one is not done again."""
-    play = play_of(name, schedule, scale, seed)
+    plays = {controller: play_of(name, schedule, scale, seed, controller) for controller in PLAYED_BY}
+    first, own = plays[PPO], SCHEDULES[schedule].own
     settings = {
-        **play.settings,
+        **first.settings,
         "planning": dataclasses.asdict(PLANNING[scale]),
-        "episodes": [EPISODES[scale], PLANNED_EPISODES[scale]],
+        "episodes": [EPISODES[scale], planned_episodes(schedule, scale)],
+        **({"own": _own_settings(plays, SCHEDULES[schedule])} if own else {}),
     }
     unit = f"{name}-{schedule}-{scale}-{seed}"
 
     def work() -> Record:
-        learning = Learning(*play.begun(progress))
+        learning = Learning(*first.begun(progress))
         directory = unit_path(NAME, unit, settings).with_suffix("")
         others = RunDirectory.open(directory, settings, make_manifest((), name, seed))
-        players = judge(learning, Run(play.config, others, progress), play)
+        learnings = {
+            each: Learning(*play.begun(progress), first=learning.run) if own and each != PPO else learning
+            for each, play in plays.items()
+        }
+        configs = {each: play.config for each, play in plays.items()}
+        players = judge(learnings, Run(first.config, others, progress), configs, schedule, scale)
         return {"settings": settings, "graph": name, "schedule": schedule, "seed": seed, "players": players}
 
     return once(NAME, unit, settings, work, anywhere=True, agree=same_effect)
 
 
-def play_of(name: str, schedule: str, scale: str, seed: int) -> Play:
-    """Returns the play whose world models and policy a unit judges; a quick look has two rounds by `usual` too."""
-    row, player = SCHEDULES[schedule]
-    if scale == "smoke" and schedule == "usual":
-        player = replace(player, settings=(*player.settings, "recollect.rounds=2"))
-    return Play(name, row, player, scale, SECONDS[scale], seed)
+def _own_settings(plays: Mapping[str, Play], schedule: Schedule) -> Record:
+    """Returns what the result of a unit depends on beside the settings of PPO, if controllers have their own dreams."""
+    sections = {name: dataclasses.asdict(play.config.of_controller) for name, play in plays.items() if name != PPO}
+    return {"rounds": schedule.rounds, **sections}
 
 
-def judge(learning: Learning, others: Run, play: Play) -> dict[str, Record]:
-    """Returns the figures of every player in the dream of the round whose policy plays.
+def play_of(name: str, schedule: str, scale: str, seed: int, controller: str = PPO) -> Play:
+    """Returns the play whose world models and controller a unit judges; a quick look has two rounds of recollection."""
+    row, settings = PLAYED_BY[controller], SCHEDULES[schedule].settings
+    player = PLAYERS[row]
+    if scale == "smoke" and SCHEDULES[schedule].rounds:
+        settings = (*settings, "recollect.rounds=2")
+    player = replace(player, settings=(*player.settings, *settings))
+    return Play(name, row + f", {schedule}" * bool(SCHEDULES[schedule].settings), player, scale, SECONDS[scale], seed)
+
+
+def planned_episodes(schedule: str, scale: str) -> int:
+    """Returns the number of dreams of `mpc`; a quick look has as few of them as of the others."""
+    return SCHEDULES[schedule].planned if scale == "full" else EPISODES[scale]
+
+
+def judge(
+    learnings: Mapping[str, Learning], others: Run, configs: Mapping[str, RunConfig], schedule: str, scale: str
+) -> dict[str, Record]:
+    """Returns the figures of every player in the dream of the round whose controller plays.
 
     These are `FIGURES`, and under "checked" the gap of other plans, by which a run's alarm sounds; None if the player
     has one plan only.
 
     Args:
-      others: the run that keeps the players that are trained only to be judged.
-      play: the play of the run.
+      learnings: the world models in whose dreams each controller plays.
+      others: the run that keeps the controllers that are trained only to be judged.
+      configs: the settings of each controller.
+      schedule: how the world models learn.
+      scale: `smoke` or `full`.
     """
-    number, scale = learning.best_round(), play.scale
-    configs = {name: replace(play, player=replace(play.player, controller=name)).config for name in (PPO, CMAES, MPC)}
+    rounds = SCHEDULES[schedule].rounds
+    numbers = {name: _round_that_plays(learning, rounds) for name, learning in learnings.items()}
+    episodes = {PPO: EPISODES[scale], CMAES: EPISODES[scale], MPC: planned_episodes(schedule, scale)}
+    searched, number = learnings[PPO], numbers[PPO]
     played = {
-        PPO: _played(learning, others, number, configs[PPO], EPISODES[scale]),
-        BEAM: [beam_plan(learning, number, PLANNING[scale])],
-        CROSS_ENTROPY: [cross_entropy_plan(learning, number, PLANNING[scale])],
-        CMAES: _played(learning, others, number, configs[CMAES], EPISODES[scale]),
-        MPC: _played(learning, others, number, configs[MPC], PLANNED_EPISODES[scale]),
+        PPO: _played(searched, others, number, configs[PPO], episodes[PPO]),
+        BEAM: [beam_plan(searched, number, PLANNING[scale])],
+        CROSS_ENTROPY: [cross_entropy_plan(searched, number, PLANNING[scale])],
+        **{
+            name: _played(learnings[name], others, numbers[name], configs[name], episodes[name])
+            for name in (CMAES, MPC)
+        },
     }
     from worldmodel.accuracy.exploit import compare
 
@@ -160,8 +215,14 @@ def judge(learning: Learning, others: Run, play: Play) -> dict[str, Record]:
     return found
 
 
+def _round_that_plays(learning: Learning, rounds: int) -> int:
+    """Returns the number of the round whose plans really save most, of at most so many rounds."""
+    last = min(rounds, learning.run.config.recollect.rounds)
+    return best_round([learning.plans(number) for number in range(last + 1)])
+
+
 def _played(learning: Learning, others: Run, number: int, config: RunConfig, episodes: int) -> Sequence[ComparedPlan]:
-    """Returns dreams of a controller, tried in reality. All but that of the rounds are trained in the dream."""
+    """Returns dreams of a controller, tried in reality; it is trained in the dream, unless it is that of the rounds."""
     from worldmodel.accuracy.exploit import dreamed_then_replayed
     from worldmodel.dream.dream_env import DreamEnv
     from worldmodel.dream.players import player_of
@@ -175,7 +236,7 @@ def _played(learning: Learning, others: Run, number: int, config: RunConfig, epi
         controller, training = learner(config, learning.loaded, seed, model), learning.episodes(number)[0]
 
         def dream() -> DreamEnv:
-            return DreamEnv.of_episodes(model, training, config.dream, seed=seed)
+            return DreamEnv.of_episodes(model, training, config.dream, seed=seed, env=env)
 
         train(others, controller, dream, number=number, base_stage=name, checkpoint=name)
     return dreamed_then_replayed(

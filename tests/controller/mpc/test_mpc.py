@@ -20,7 +20,7 @@ HARMFUL = independent_sites(-np.ones((2, 3)))
 
 
 def controller(dream: TinyWorld, config: MpcConfig = QUICK, seed: int = 0) -> MpcController:
-    return MpcController(lambda state: dream, config, view=lambda env: env, seed=seed)  # type: ignore[arg-type,return-value]
+    return MpcController(lambda state, structure: dream, config, view=lambda env: env, seed=seed)  # type: ignore[arg-type,return-value]
 
 
 def played(

@@ -17,11 +17,13 @@ from experiments.reproduce.world_model import accuracy
 from experiments.reproduce.world_model.rows import (
     ALARM,
     BEST_KNOWN,
+    CHOSEN,
     FITTED_ELSEWHERE,
     best_known,
     best_trivial,
     raises_alarm,
     table_rows,
+    that_play,
 )
 from experiments.reproduce.world_model.summary import summary
 from experiments.studies.evaluation import GREEDY, RANDOM
@@ -79,7 +81,7 @@ def test_models_are_judged_on_both_kinds_of_play_beside_trivial_predictors(rows:
 def test_nothing_is_recollected_where_there_is_nothing_to_find(
     rows: list[dict[str, str]], workplace: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert {row["round"] for row in rows} == {"", "0", "1"}
+    assert {row["round"] for row in rows} == {"", "0", "1", CHOSEN}
     shutil.copytree(workplace, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(accuracy, "best_known", lambda *_: 0.9)
@@ -253,6 +255,7 @@ def played(best_dreamed: float, gap: float = 1.0, round_number: int = 0) -> dict
     comparison = {
         "dreamed_percent": 3.0,
         "real_percent": 2.0,
+        "skipping_percent": 2.0,
         "gap": gap,
         "prefix_gap": gap,
         "skipping_gap": gap,
@@ -264,7 +267,7 @@ def played(best_dreamed: float, gap: float = 1.0, round_number: int = 0) -> dict
         "each": {"gap": [gap - 1.0, gap + 1.0] * 10},
         "trivial_gap": {"zero": 2.0, PER_RULE: 1.5, "per_site": 1.0},
     }
-    return {"round": round_number, FOR_REAL: comparison, IN_THE_DREAM: comparison}
+    return {"seed": 0, "round": round_number, FOR_REAL: comparison, IN_THE_DREAM: comparison}
 
 
 def row_of(rows: list[dict[str, Any]], name: str) -> dict[str, Any]:
@@ -341,14 +344,29 @@ def test_a_dream_that_is_printed_like_what_is_real_raises_none() -> None:
     assert not raises_alarm(played(5.0), 4.991) and raises_alarm(played(5.0), 4.989)
 
 
-def test_only_the_last_round_is_asked_and_seeds_that_dream_nothing_are_left_out() -> None:
-    dreaming = played(0.0, gap=1.0, round_number=1)
+def test_the_policy_that_plays_is_asked_and_not_that_of_the_last_round() -> None:
+    """Of seed 0, round 1 really saves most; of seed 1, round 2 and round 0 save as much, and the later one plays."""
+    saved = {0: (1.0, 3.0, 2.0), 1: (2.0, 1.0, 2.0)}
+    records = [
+        {**record, "seed": seed, IN_THE_DREAM: {**record[IN_THE_DREAM], "skipping_percent": saved[seed][number]}}
+        for number in (2, 0, 1)
+        for seed in saved
+        for record in [played(0.0, gap=1.0 + number + seed, round_number=number)]
+    ]
+    rows = [row for row in rows_of([judged()], records, 6.0) if row["figure"] == DREAM_GAP]
+    assert [row["round"] for row in rows] == [0, 1, 2, CHOSEN]
+    assert [row.get("met") for row in rows] == [None, None, None, "yes"]
+    assert (rows[-1]["model"], rows[-1]["seeds"]) == ((2.0 + 4.0) / 2, 2)
+    assert that_play(records) == [records[4], records[1]]
+
+
+def test_seeds_that_dream_nothing_are_left_out() -> None:
+    dreaming = played(0.0, gap=1.0, round_number=0)
     dreaming[IN_THE_DREAM] = {**dreaming[IN_THE_DREAM], "illegal_share": 0.1}
-    rows = rows_of([judged()], [played(0.0), played(0.0, gap=3.0, round_number=1), dreaming], 6.0)
-    gaps = [row for row in rows if row["figure"] == DREAM_GAP]
-    assert [row.get("met") for row in gaps] == [None, "yes"] and [row["model"] for row in gaps] == [1.0, 2.0]
-    assert (gaps[1]["zero"], gaps[1][PER_RULE], gaps[1]["seeds"]) == (2.0, 1.5, 2)
-    illegal = [row for row in rows if row["figure"] == DREAM_ILLEGAL][1]
+    rows = rows_of([judged()], [played(0.0, gap=3.0), dreaming], 6.0)
+    (gap,) = [row for row in rows if row["figure"] == DREAM_GAP]
+    assert (gap["met"], gap["model"], gap["zero"], gap[PER_RULE], gap["seeds"]) == ("yes", 2.0, 2.0, 1.5, 2)
+    (illegal,) = [row for row in rows if row["figure"] == DREAM_ILLEGAL]
     assert (illegal["model"], illegal["seeds"], illegal["met"]) == (0.1, 1, "yes")
 
 

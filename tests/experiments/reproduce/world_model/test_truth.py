@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +11,10 @@ import pytest
 
 from experiments.cli import main
 from experiments.config.run import RunConfig
-from experiments.executors.units import Record
-from experiments.reproduce.search.plays import Play
+from experiments.executors.units import Record, UnfinishedError, reading_only
+from experiments.reproduce.search import plays
 from experiments.reproduce.world_model import truth
+from experiments.runs.progress import make_progress
 from tests.commands import failure, read_table
 from worldmodel.accuracy.exploit import ComparedPlan
 
@@ -35,12 +37,29 @@ def figures(gap: float, checked: float | None, recall: float | None = 0.5) -> Re
     }
 
 
+def plan(gap: float) -> ComparedPlan:
+    return ComparedPlan(((0, 0),), (0.0, 9.0 + gap), (0.0, 9.0), 9.0, illegal=0)
+
+
+def all_in_one_dream(schedule: str) -> tuple[dict[str, Any], Any, dict[str, RunConfig]]:
+    """Returns the first arguments of `judge` for controllers that play in one dream of round 0."""
+    configs = {name: truth.play_of(GRAPH, schedule, "smoke", 0, name).config for name in truth.PLAYED_BY}
+    learning = SimpleNamespace(run=SimpleNamespace(config=configs["ppo"]), plans=lambda number: {})
+    return dict.fromkeys(configs, learning), learning.run, configs
+
+
 def test_players_have_rows_and_the_alarm_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     judged: list[tuple[str, int, int]] = []
 
-    def judge(learning: Any, others: Any, play: Play) -> dict[str, Record]:
+    def judge(
+        learnings: Any, others: Any, configs: Mapping[str, RunConfig], schedule: str, scale: str
+    ) -> dict[str, Record]:
+        learning = learnings["ppo"]
         config = learning.run.config
         judged.append((learning.loaded.name, config.seed, config.recollect.rounds))
+        assert {each.first.directory.path for each in learnings.values()} == {learning.run.directory.path}
+        dreamers = {name: each.run.config.controller for name, each in learnings.items()}
+        assert dreamers == {name: "ppo" if schedule in ("usual", "starved") else name for name in configs}
         far = not config.recollect.rounds
         return {
             "ppo": figures(4.0 + config.seed if far else 1.0, 3.5 if far else 2.0),
@@ -50,7 +69,7 @@ def test_players_have_rows_and_the_alarm_is_counted(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(truth, "judge", judge)
     assert main(["reproduce", "truth", GRAPH, "--scale", "smoke"]) == 0
-    assert judged == [(GRAPH, seed, rounds) for seed in (0, 1) for rounds in (2, 0)]
+    assert judged == [(GRAPH, seed, rounds) for seed in (0, 1) for rounds in (2, 2, 2, 0)]
     rows = {(row["schedule"], row["player"]): row for row in read_table("truth")}
     starved = rows["starved", "ppo"]
     assert (starved["seeds"], starved["alarms"], starved["large"]) == ("2", "2", "2")
@@ -58,44 +77,67 @@ def test_players_have_rows_and_the_alarm_is_counted(monkeypatch: pytest.MonkeyPa
     assert rows["usual", "mpc"]["recall"] == "–" and rows["usual", "mpc"]["alarms"] == "1"
     assert (rows["usual", truth.BEAM]["alarms"], rows["usual", truth.BEAM]["large"]) == ("–", "2")
     said = Path("runs/reproduce/truth/README.md").read_text()
-    assert "The alarm sounds in 4 of 6 runs whose gap is over 3 points, and in 0 of 2 others." in said
+    assert "The alarm sounds in 6 of 10 runs whose gap is over 3 points, and in 0 of 6 others." in said
     monkeypatch.setattr(truth, "judge", lambda *_: pytest.fail("judged again"))
     assert main(["reproduce", "truth", GRAPH, "--scale", "smoke", "--force"]) == 0
 
 
 def test_the_alarm_sounds_by_other_plans_than_those_that_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    def plan(gap: float) -> ComparedPlan:
-        return ComparedPlan(((0, 0),), (0.0, 9.0 + gap), (0.0, 9.0), 9.0, illegal=0)
-
     monkeypatch.setattr(truth, "_played", lambda *_: [plan(5.0), plan(5.0), plan(1.0), plan(2.0)])
     monkeypatch.setattr(truth, "beam_plan", lambda *_: plan(4.0))
     monkeypatch.setattr(truth, "cross_entropy_plan", lambda *_: plan(-4.0))
-    play = truth.play_of(GRAPH, "starved", "smoke", 0)
-    learning: Any = SimpleNamespace(run=SimpleNamespace(config=play.config), best_round=lambda: 0)
-    found = truth.judge(learning, learning.run, play)
+    found = truth.judge(*all_in_one_dream("starved"), "starved", "smoke")
     assert (found["ppo"]["gap"], found["ppo"]["checked"]) == (1.5, 5.0)
     for name in (truth.BEAM, truth.CROSS_ENTROPY):
         assert (found[name]["gap"], found[name]["checked"]) == (4.0, None)
 
 
 @pytest.mark.parametrize("schedule", truth.SCHEDULES)
-def test_other_players_of_a_quick_look_are_small_too(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    configs: dict[str, RunConfig] = {}
-    plan = ComparedPlan(((0, 0),), (0.0, 9.0), (0.0, 9.0), 9.0, illegal=0)
-
-    def played(learning: Any, others: Any, number: int, config: RunConfig, episodes: int) -> list[ComparedPlan]:
-        configs[config.controller] = config
-        return [plan, plan]
-
-    monkeypatch.setattr(truth, "_played", played)
-    for search in ("beam_plan", "cross_entropy_plan"):
-        monkeypatch.setattr(truth, search, lambda *_: plan)
-    play = truth.play_of(GRAPH, schedule, "smoke", 0)
-    learning: Any = SimpleNamespace(run=SimpleNamespace(config=play.config), best_round=lambda: 0)
-    truth.judge(learning, learning.run, play)
-    assert configs["ppo"] == play.config
-    assert (configs["cmaes"].cmaes.generations, configs["mpc"].mpc.plans) == (1, 8)
+def test_everything_that_learns_is_small_in_a_quick_look(schedule: str) -> None:
+    _, _, configs = all_in_one_dream(schedule)
+    assert (configs["ppo"].ppo.updates, configs["cmaes"].cmaes.generations, configs["mpc"].mpc.plans) == (2, 1, 8)
     assert {config.learns_in for config in configs.values()} == {"dream"}
+    assert len({config.recollect for config in configs.values()}) == 1, "one mechanism and one schedule for all"
+    assert {config.dream.legality for config in configs.values()} == {"exact" if schedule == "exact" else "predicted"}
+
+
+def test_of_the_rounds_that_a_schedule_has_the_one_plays_that_really_saves_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    saved = {"ppo": (1.0, 9.0, 2.0, 10.0), "cmaes": (4.0, 4.0, 3.0, 10.0), "mpc": (1.0, 2.0, 3.0, 10.0)}
+    played: dict[str, tuple[str, int]] = {}
+
+    def dreams(learning: Any, others: Any, number: int, config: RunConfig, episodes: int) -> list[ComparedPlan]:
+        played[config.controller] = learning.name, number
+        return [plan(0.0), plan(0.0)]
+
+    def learning_of(name: str) -> Any:
+        run = SimpleNamespace(config=SimpleNamespace(recollect=SimpleNamespace(rounds=4)))
+        return SimpleNamespace(
+            name=name, run=run, plans=lambda number: {"skipping_percent": (*saved[name], 0.0)[number]}
+        )
+
+    monkeypatch.setattr(truth, "_played", dreams)
+    searched: list[tuple[str, int]] = []
+    for search in ("beam_plan", "cross_entropy_plan"):
+        monkeypatch.setattr(truth, search, lambda found, number, _: searched.append((found.name, number)) or plan(0.0))
+    _, others, configs = all_in_one_dream("own")
+    truth.judge({name: learning_of(name) for name in saved}, others, configs, "own", "smoke")
+    assert played == {"ppo": ("ppo", 1), "cmaes": ("cmaes", 1), "mpc": ("mpc", 2)}, "of equal ones, the latest"
+    assert searched == [("ppo", 1)] * 2
+    truth.judge({name: learning_of("ppo") for name in saved}, others, configs, "usual", "smoke")
+    assert set(played.values()) == {("ppo", 3)}
+
+
+def test_finished_units_are_found_and_depend_on_every_controller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(truth, "judge", lambda *_: {"ppo": figures(1.0, 1.0)})
+    progress = make_progress()
+    truth.judged(GRAPH, "own", "smoke", 0, progress)
+    with reading_only():
+        truth.judged(GRAPH, "own", "smoke", 0, progress)
+        monkeypatch.setattr(plays, "SCHEDULES", {"smoke": (*plays.SMALL, "mpc.plans=9")})
+        with pytest.raises(UnfinishedError):
+            truth.judged(GRAPH, "own", "smoke", 0, progress)
 
 
 def test_an_unknown_schedule_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
