@@ -54,7 +54,7 @@ test-sb3: $(BUILT)
 
 test-ray: $(BUILT)
 	RLFLOW_PYTHON_ONLY=1 $(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation --editable ".[dev,ray]"
-	$(ONE_THREAD) $(BIN)/python -m pytest -m ray tests/experiments/executors
+	$(ONE_THREAD) $(BIN)/python -m pytest -m ray tests/experiments/executors tests/controller/placement
 
 test-browser: $(BUILT)
 	RLFLOW_PYTHON_ONLY=1 $(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation --editable ".[dev,report]"

@@ -119,7 +119,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     notes = (
         f"Annealing has {chosen_budget(options, 'annealing'):,} simulations and an agent "
         f"{chosen_budget(options, 'ppo'):,}, seeds {', '.join(map(str, seeds))}; cells are means. "
-        "“oom”: out of memory. A dash: the placer was not asked for or is not installed."
+        "“oom”: out of memory. A dash: the placer was not asked for, is not installed or finds no room."
     )
     return Table("Time of a step by placement", COLUMNS, FORMATS, rows, options.command_line, notes, finding(rows))
 

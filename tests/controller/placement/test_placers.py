@@ -9,11 +9,15 @@ import sys
 import numpy as np
 import pytest
 
+from controller.placement.annealing import repeats, starts
 from controller.placement.interface import LEARNED, PLACERS, Objective, Placed, find_placer, place, require_fit
 from controller.placement.lists import upward_ranks
 from controller.placement.partition import mapped, source_graph
+from environment import zoo
+from environment.gradients import training_model
 from environment.placement import OperatorGraph, PlacementError, PlacementProblem, at_most, find_machine
-from taso_ext import GraphBuilder
+from environment.placement.training import grouped
+from taso_ext import GraphBuilder, OnnxModel
 from tests.environment.placement.samples import FLOAT, random_graph, two_gpus
 
 HERE = [name for name in PLACERS if name not in LEARNED and (name not in ("scotch", "mincut") or shutil.which("gmap"))]
@@ -189,3 +193,35 @@ def test_full_networks_are_placed_by_all(machine: str) -> None:
 def test_placed_is_a_value() -> None:
     problem = sample()
     assert isinstance(place("single-cpu", problem), Placed)
+
+
+def test_repeats_are_groups_whose_names_differ_in_the_last_number() -> None:
+    model = training_model(zoo.outline("rnnlm-tiny:outputs=3,batch=2"), optimiser="sgd", accumulate=True)
+    graph = OperatorGraph.of(OnnxModel.load(model, clean="none"))
+    labels = grouped(graph, 50, scopes=[r"/(lstm/layers\.\d+/step\.\d+)/", r"/(?:classifier/step|loss/output)\.(\d+)/"])
+    found = PlacementProblem.of(graph, two_gpus(), labels)
+    families = {tuple(each) for each in repeats(found)}
+    assert sorted(group for family in families for group in family) == list(range(found.num_groups))
+    names = [each.name for each in graph.operators]
+    for layer in range(2):
+        cells = [int(labels[names.index(f"/lstm/layers.{layer}/step.{step}/MatMul")]) for step in range(3)]
+        # The first step's group begins with an operator that no other has: the state before.
+        assert any(set(cells[1:]) <= set(family) for family in families)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_annealing_is_as_good_as_every_baseline(seed: int) -> None:
+    problem = PlacementProblem.of(random_graph(seed, 40), two_gpus(), at_most(random_graph(seed, 40), 10))
+    best = min(problem.evaluate(each).ms for each in starts(problem, seed))
+    assert place("annealing", problem, budget=60, seed=seed).outcome.ms <= best
+
+
+def test_annealing_leaves_placements_that_do_not_fit() -> None:
+    """Everything fits the host alone, and no single GPU; the search finds a split that fits and is faster."""
+    graph = random_graph(1, 40)
+    labels = at_most(graph, 10)
+    whole = PlacementProblem.of(graph, two_gpus(), labels)
+    memory = 0.7 * float(whole.evaluate(whole.single(1)).peak_bytes[1])
+    problem = PlacementProblem.of(graph, two_gpus(memory), labels)
+    assert not problem.evaluate(problem.single(1)).fits
+    assert place("annealing", problem, budget=400, seed=0).outcome.fits
