@@ -18,6 +18,7 @@ from experiments.output_file import require_writable
 from experiments.pipeline.load import find_model
 from experiments.runs.directory import digest
 from experiments.runs.progress import ProgressDisplay
+from experiments.runs.run import import_tensorflow
 from taso_ext import OnnxModel
 from taso_ext.onnx_io.model_file import write_model
 
@@ -156,6 +157,7 @@ def _predictor(method: str, advantages: Path | None) -> Predictor | None:
         )
     if advantages is None:
         return None
+    import_tensorflow()
     from controller.fusion.advantages import AdvantageModel
 
     return AdvantageModel.load(advantages).scores

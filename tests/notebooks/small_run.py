@@ -5,6 +5,7 @@
 | `small_run` | a run of PPO in the dream of a small world model of a tiny BERT, under the costs of a formula |
 | `noisy_run` | the same under measured costs, which are drawn anew in every episode |
 | `temperature_sweep` | what policies score in the dream and for real, by the temperature of their dream |
+| `fusion_run` | a small model of the advantages of fusion decisions, learned on four tiny training graphs |
 
 Only the files that the notebooks read are kept. Make them anew whenever the formats of episodes, world models or points
 of sweeps change. Nothing is read from, or written to, the user's own database of prices.
@@ -32,6 +33,8 @@ KEPT_OF_RUN = (
     "checkpoints/world_model",
 )
 KEPT_OF_SWEEP = (FILE, POINTS)
+ADVANTAGES = "advantages.npz"
+FUSED = ("nasrnn-tiny", "vit-base-tiny", "dalle-mini-tiny", "t5-small-tiny")
 MODEL = "bert-base-tiny"
 EXACT: Mapping[str, object] = {"costs": "roofline:rtx2070"}
 NOISY: Mapping[str, object] = {
@@ -94,20 +97,40 @@ def sweep(folder: Path) -> list[str]:
     return ["sweep", MODEL, *axes, "--base", "best", *settings(OF_SWEEP), "-o", str(folder / "made")]
 
 
-MADE: Mapping[str, tuple[Callable[[Path], list[str]], Sequence[str]]] = {
-    "small_run": (run_with(EXACT), KEPT_OF_RUN),
-    "noisy_run": (run_with(NOISY), KEPT_OF_RUN),
-    "temperature_sweep": (sweep, KEPT_OF_SWEEP),
+def by_command(arguments: Callable[[Path], list[str]]) -> Callable[[Path], bool]:
+    """Returns what runs a command in a folder, and returns whether it was successful."""
+    return lambda folder: rlflow(arguments(folder)) == 0
+
+
+def learn_advantages(folder: Path) -> bool:
+    """Learns advantages of fusion decisions."""
+    from controller.fusion.advantages import AdvantageConfig, AdvantageModel
+    from controller.fusion.samples import collect
+    from environment.fusion import load
+
+    graphs = [load(f"{name}:training=adam", "v100") for name in FUSED]
+    model = AdvantageModel(AdvantageConfig(hidden=32, steps=800, batch=256))
+    model.train([(graph, collect(graph, 20)) for graph in graphs])
+    (folder / "made").mkdir()
+    model.save(folder / "made" / ADVANTAGES)
+    return True
+
+
+MADE: Mapping[str, tuple[Callable[[Path], bool], Sequence[str]]] = {
+    "small_run": (by_command(run_with(EXACT)), KEPT_OF_RUN),
+    "noisy_run": (by_command(run_with(NOISY)), KEPT_OF_RUN),
+    "temperature_sweep": (by_command(sweep), KEPT_OF_SWEEP),
+    "fusion_run": (learn_advantages, (ADVANTAGES,)),
 }
-"""The command that makes each folder, and the files that are kept of what it writes."""
+"""What makes each folder, and the files that are kept of what it writes."""
 
 
 def make(name: str) -> None:
-    """Replaces a folder by the kept files of a new run of its command."""
-    command, names = MADE[name]
+    """Replaces a folder by the kept files of a new run."""
+    maker, names = MADE[name]
     with tempfile.TemporaryDirectory() as temporary:
         folder, kept = Path(temporary), Path(temporary) / "kept"
-        if rlflow(command(folder)) != 0:
+        if not maker(folder):
             raise SystemExit(f"{name} failed; what is there already stays as it is")
         for each in names:
             (kept / each).parent.mkdir(parents=True, exist_ok=True)

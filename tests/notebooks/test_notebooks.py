@@ -114,6 +114,7 @@ def test_all_are_there() -> None:
         "04_controllers",
         "05_rules",
         "06_costs",
+        "07_fusion",
         "08_placement",
     ]
 

@@ -130,7 +130,7 @@ def _reproduce(start: str, options: argparse.Namespace, progress: ProgressDispla
     ]
     rows = rows_of(records, run_units(judgements, options, progress))
     figures: dict[str, Figure] = {
-        f"{graph}-{device}": partial(
+        f"{graph.split(':')[0]}-{device}": partial(
             _draw, graph, device, [r for r in records if (r["graph"], r["device"]) == (graph, device)]
         )
         for graph in graphs
@@ -245,7 +245,7 @@ def finding(rows: Sequence[Record]) -> str:
         ]
         parts.append(
             f"Under the prices of {device}, guided search needs at most half of random search's queries to results as "
-            f"good on {len(wins)} of {len(guided)} unseen graphs{f'; not on {chr(44).join(losses)}' if losses else ''}."
+            f"good on {len(wins)} of {len(guided)} unseen graphs{'; not on ' * bool(losses)}{', '.join(losses)}."
             f" To {EARLY:.0%} of random search's improvement it needs at most half of the queries on "
             f"{sum(row['early'] <= 50 for row in guided)} of them."
         )

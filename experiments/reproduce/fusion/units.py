@@ -22,6 +22,7 @@ from environment.fusion import FusionGraph, bytes_moved, load
 from experiments.executors.local import Record
 from experiments.executors.units import DIRECTORY, once, unit_path
 from experiments.runs.progress import ProgressDisplay
+from experiments.runs.run import import_tensorflow
 
 if TYPE_CHECKING:  # searches without a model load no TensorFlow
     from controller.fusion.advantages import AdvantageModel
@@ -156,6 +157,7 @@ def learned(learning: Learning, progress: ProgressDisplay) -> Record:
     """Collects samples, trains a model and keeps it beside its record; a finished one is not trained again."""
 
     def work() -> Record:
+        import_tensorflow()
         from controller.fusion.advantages import AdvantageConfig, AdvantageModel
 
         data = []
@@ -176,6 +178,7 @@ def learned(learning: Learning, progress: ProgressDisplay) -> Record:
 
 
 def _loaded(learning: Learning, progress: ProgressDisplay) -> AdvantageModel:
+    import_tensorflow()
     from controller.fusion.advantages import AdvantageModel
 
     learned(learning, progress)
