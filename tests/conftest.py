@@ -32,6 +32,19 @@ def pytest_sessionstart() -> None:
         pytest.exit(f"The tests were to run with the engine of {folder}, but {_core.__file__} was imported.", 1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def small_forests() -> Iterator[None]:
+    """Fits eight trees instead of 64 wherever prices are predicted, which takes seconds for each price list.
+
+    How good predictions are is tested with all trees, see `tests.environment.costs.learned.conftest`.
+    """
+    from environment.costs.learned.regressor import Trees
+
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(Trees, "NUMBER", 8)
+        yield
+
+
 @pytest.fixture
 def untraced() -> Iterator[None]:
     """Runs a test without the traces of `tf.function`, see `tests.tracing`."""

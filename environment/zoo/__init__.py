@@ -60,8 +60,6 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
-from environment.zoo.layers import without_values
-
 if TYPE_CHECKING:
     from taso_ext.onnx_io.checked_model import CheckedModel
 
@@ -190,6 +188,7 @@ def outline(name: str, **changes: Any) -> CheckedModel:
     import onnx_ir as ir  # the zoo is imported where nothing is outlined
 
     from environment.gradients import training_model
+    from environment.zoo.layers import without_values
     from taso_ext.onnx_io.checked_model import CheckedModel
 
     name, training = _untrained(name)

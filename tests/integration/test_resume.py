@@ -84,8 +84,23 @@ UNTRACED = "import sys; from tests import tracing; from experiments.cli import m
 UNTRACED += "with tracing.untraced(): main(sys.argv[1:])"
 
 
+POINTS = [
+    ("train the encoder", 5),
+    ("train the MDN-RNN", 5),
+    ("train ppo", 3),
+    ("recollect episodes, round 1", 5),
+    ("train ppo, round 1", 3),
+    ("compare dream and reality, round 1", 1),
+    ("play real episodes", 2),
+    ("measure end to end", 1),
+]
+
+
 @pytest.mark.usefixtures("untraced")
-def test_neither_kills_nor_interruptions_change_the_result(uninterrupted: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("points", [POINTS[3:8:2], pytest.param(POINTS, marks=pytest.mark.full)], ids=["some", "all"])
+def test_neither_kills_nor_interruptions_change_the_result(
+    points: list[tuple[str, int]], uninterrupted: Path, tmp_path: Path
+) -> None:
     """Which also shows that one seed gives one result."""
     output = tmp_path / "out.onnx"
     log = output.with_suffix(".run") / "metrics.jsonl"
@@ -94,16 +109,7 @@ def test_neither_kills_nor_interruptions_change_the_result(uninterrupted: Path, 
         wait_until(lambda: log.is_file() and '"encoder"' in log.read_text(), process)
         process.kill()
     assert process.returncode == -signal.SIGKILL
-    for title, done in [
-        ("train the encoder", 5),
-        ("train the MDN-RNN", 5),
-        ("train ppo", 3),
-        ("recollect episodes, round 1", 5),
-        ("train ppo, round 1", 3),
-        ("compare dream and reality, round 1", 1),
-        ("play real episodes", 2),
-        ("measure end to end", 1),
-    ]:
+    for title, done in points:
         with pytest.raises(KeyboardInterrupt):
             run_to_the_end(output, interrupting(title, done), *RECOLLECT)
         assert not output.exists()

@@ -19,6 +19,8 @@ from worldmodel.dream.step import DreamState
 class TinyDream:
     """A `TinyWorld` behind the part of `DreamEnv`'s interface that simulators use."""
 
+    structure = None  # it predicts what is legal
+
     def __init__(self, world: TinyWorld, longest: int = 6) -> None:
         self.world, self.longest, self.num_actions = world, longest, len(world.rules)
         self.steps = 0
@@ -47,6 +49,8 @@ class TinyDream:
 
 class TinyView:
     """A `TinyWorld` as a real environment, seen as `LatentEnv` shows one; it truncates after `longest` steps."""
+
+    structure = None
 
     def __init__(self, dream: TinyDream) -> None:
         self._dream = dream

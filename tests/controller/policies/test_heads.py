@@ -108,7 +108,7 @@ def test_untrained_heads_are_uniform_over_rules_then_over_locations(head: str) -
         np.testing.assert_allclose(found[row], expected, atol=0.03)
 
 
-@pytest.mark.parametrize("world", [MIXED, detour()], ids=["mixed", "detour"])
+@pytest.mark.parametrize("world", [pytest.param(MIXED, marks=pytest.mark.full), detour()], ids=["mixed", "detour"])
 def test_four_networks_learn_the_optimum(world: TinyWorld) -> None:
     """The shared trunk does so in `tests.controller.ppo.test_learner`."""
     config = PpoConfig(updates=30, batch=64, horizon=6, learning_rate=1e-2)

@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from controller.worlds.mixed import MixedWorld
-from tests.worldmodel.toy_world import LENIENT, SIGNATURE, SMALL, ToyEnv, UniformPolicy, uniform_policy
+from tests import tracing
+from tests.worldmodel.toy_world import LENIENT, QUICK, SIGNATURE, ToyEnv, UniformPolicy, uniform_policy
 from worldmodel.data.episodes import EpisodeBuffer, collect
 from worldmodel.data.trajectory import Trajectory
 from worldmodel.fitting import fit
 from worldmodel.world_model import WorldModel
+
+pytestmark = pytest.mark.usefixtures("untraced")
 
 POLICY = UniformPolicy(noop_logit=-3.0)
 BRANCH, REFRESH = 3, 2
@@ -25,7 +28,8 @@ def episodes() -> EpisodeBuffer:
 
 @pytest.fixture(scope="module")
 def model(episodes: EpisodeBuffer) -> WorldModel:
-    return fit(episodes, SIGNATURE, SMALL, seed=0)
+    with tracing.untraced():
+        return fit(episodes, SIGNATURE, QUICK, seed=0)
 
 
 def world(model: WorldModel, episodes: EpisodeBuffer, directory: Path, done: int = 0) -> MixedWorld:

@@ -92,10 +92,10 @@ def test_nothing_is_recollected_where_there_is_nothing_to_find(
 
 def test_policies_of_each_round_are_put_to_the_test(rows: list[dict[str, str]]) -> None:
     best = next(float(row["model"]) for row in rows if row["figure"] == BEST_KNOWN)
-    for number in (0, 1):
-        played = {row["figure"]: row for row in rows if (row["play"], row["round"]) == ("policy", str(number))}
+    for number in ("0", "1", CHOSEN):
+        played = {row["figure"]: row for row in rows if (row["play"], row["round"]) == ("policy", number)}
         gap = float(played[DREAM_GAP]["model"])
-        assert gap >= 0 and played[DREAM_GAP]["met"] == (("yes" if gap <= 5 else "no") if number else "")
+        assert gap >= 0 and played[DREAM_GAP]["met"] == (("yes" if gap <= 5 else "no") if number == CHOSEN else "")
         assert float(played["played for real: real improvement [%]"]["model"]) <= best
         dreams = [float(row["model"]) for figure, row in played.items() if figure.startswith("best dream")]
         assert len(dreams) == 2 and float(played[ALARM]["model"]) == (max(dreams) >= best + 0.01)

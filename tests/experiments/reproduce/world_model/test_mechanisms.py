@@ -72,6 +72,7 @@ def test_a_mechanism_that_acts_in_dreams_alone_trains_no_model(trained: list[Pat
     assert len(trained) == 1
 
 
+@pytest.mark.full
 def test_a_mechanism_that_acts_in_dreams_alone_changes_no_prediction(trained: list[Path]) -> None:
     rows = read_rows()
     assert {figure for label, figure in rows if label == "strict threshold"} >= {"reward", "policy_gap", "beam_gap"}
@@ -80,11 +81,13 @@ def test_a_mechanism_that_acts_in_dreams_alone_changes_no_prediction(trained: li
             assert float(row["difference"]) == 0.0, name
 
 
+@pytest.mark.full
 def test_dreams_that_are_not_held_predict_otherwise(trained: list[Path]) -> None:
     rows = read_rows()
     assert float(rows["known ranges", "latents"]["difference"]) != 0.0
 
 
+@pytest.mark.full
 def test_finished_units_are_read_and_unfinished_ones_left_out(
     trained: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,28 @@
+"""Whole forests, for the tests of how good predicted prices are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from environment.costs.learned import adaptation
+from environment.costs.learned.regressor import Trees
+
+NUMBER = 64
+
+
+def forget() -> None:
+    """Forgets the models that are fitted once in a process."""
+    for fitted in (adaptation._unadapted, adaptation._fitted):
+        fitted.cache_clear()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def whole_forests() -> Iterator[None]:
+    """Fits as many trees as the program does."""
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(Trees, "NUMBER", NUMBER)
+        forget()
+        yield
+    forget()
