@@ -275,15 +275,24 @@ def plot_heatmap(path: Path, title: str, rows: Sequence[str], columns: Sequence[
 
 
 def plot_steps(
-    path: Path, title: str, lines: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str
+    path: Path,
+    title: str,
+    lines: Mapping[str, Sequence[tuple[float, float]]],
+    x_label: str,
+    y_label: str,
+    *,
+    logarithmic: bool = False,
 ) -> None:
     """Draws values that change in steps.
 
     Args:
       path: the PNG or SVG to write.
       lines: label -> pairs of x and the value from there on, in the order of x.
+      logarithmic: whether equal factors of x are equally long.
     """
     figure, (axes,) = _grid(1, 1, (5.6, 3.4))
+    if logarithmic:
+        axes.set_xscale("log")
     colours = _colour_of_each({"": lines})
     end = max((points[-1][0] for points in lines.values()), default=0.0)
     for label, points in lines.items():

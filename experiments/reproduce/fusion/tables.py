@@ -279,7 +279,7 @@ def _draw(graph: str, device: str, records: Sequence[Record], path: Path) -> Non
         own = [record for record in records if record["method"] == method]
         places = sorted({asked for record in own for asked, _ in record["curve"]} | {own[0]["budget"]})
         lines[method] = [(float(place), float(np.mean([_after(record, place) for record in own]))) for place in places]
-    plot_steps(path, f"{graph}, {device}", lines, "queries", "improvement, mean of the seeds [%]")
+    plot_steps(path, f"{graph}, {device}", lines, "queries", "improvement, mean of the seeds [%]", logarithmic=True)
 
 
 def _after(record: Record, queries: int) -> float:
