@@ -155,26 +155,24 @@ def _model_path(learning: Learning) -> Path:
 
 def learned(learning: Learning, progress: ProgressDisplay) -> Record:
     """Collects samples, trains a model and keeps it beside its record; a finished one is not trained again."""
+    return once(TABLE, _name(learning), learning.settings(), lambda: _trained(learning, progress), anywhere=True)
 
-    def work() -> Record:
-        import_tensorflow()
-        from controller.fusion.advantages import AdvantageConfig, AdvantageModel
 
-        data = []
-        with progress.stage(
-            f"samples of training graphs, {learning.device}, seed {learning.seed}", len(learning.plan.training)
-        ) as bar:
-            for number, name in enumerate(learning.plan.training):
-                data.append((graph_of(name, learning.device), _samples(learning, name)))
-                bar.update(number + 1)
-        config = AdvantageConfig(**{"steps": learning.plan.steps, **dict(learning.changes)})
-        model = AdvantageModel(config, seed=learning.seed)
-        with progress.stage(f"advantages, {learning.device}, seed {learning.seed}", config.steps) as bar:
-            loss = model.train(data, lambda done, total, figures: bar.update(done, **figures))
-        model.save(_model_path(learning))
-        return {"loss": loss, "training_queries": sum(samples.queries for _, samples in data)}
+def _trained(learning: Learning, progress: ProgressDisplay) -> Record:
+    import_tensorflow()
+    from controller.fusion.advantages import AdvantageConfig, AdvantageModel
 
-    return once(TABLE, _name(learning), learning.settings(), work)
+    training, data = learning.plan.training, []
+    with progress.stage(f"samples of training graphs, {learning.device}, seed {learning.seed}", len(training)) as bar:
+        for number, name in enumerate(training):
+            data.append((graph_of(name, learning.device), _samples(learning, name)))
+            bar.update(number + 1)
+    config = AdvantageConfig(**{"steps": learning.plan.steps, **dict(learning.changes)})
+    model = AdvantageModel(config, seed=learning.seed)
+    with progress.stage(f"advantages, {learning.device}, seed {learning.seed}", config.steps) as bar:
+        loss = model.train(data, lambda done, total, figures: bar.update(done, **figures))
+    model.save(_model_path(learning))
+    return {"loss": loss, "training_queries": sum(samples.queries for _, samples in data)}
 
 
 def _loaded(learning: Learning, progress: ProgressDisplay) -> AdvantageModel:
@@ -182,6 +180,8 @@ def _loaded(learning: Learning, progress: ProgressDisplay) -> AdvantageModel:
     from controller.fusion.advantages import AdvantageModel
 
     learned(learning, progress)
+    if not _model_path(learning).is_file():  # its record came with the source, which has no weights
+        _trained(learning, progress)
     return AdvantageModel.load(_model_path(learning))
 
 
@@ -203,7 +203,7 @@ def judged(learning: Learning, name: str, progress: ProgressDisplay) -> Record:
         return {name: quality(guess, unseen.advantages_ms) for name, guess in zip(PREDICTORS, guesses, strict=True)}
 
     settings = {**learning.settings(), "frames_judged": learning.plan.frames_judged}
-    record = once(TABLE, f"quality-{name}-{_name(learning)}", settings, work)
+    record = once(TABLE, f"quality-{name}-{_name(learning)}", settings, work, anywhere=True)
     return {**record, "graph": name, "device": learning.device, "seed": learning.seed}
 
 
@@ -238,7 +238,7 @@ def searched(
             )
         return {"configurable": count, "budget": limits.budget, "start_ms": found.start_ms, "curve": found.curve}
 
-    record = once(TABLE, unit, settings, work)
+    record = once(TABLE, unit, settings, work, anywhere=True)
     known = {"graph": name, "device": learning.device, "start": config.start, "seed": learning.seed}
     return {**record, **known, "method": method, "variant": variant}
 
