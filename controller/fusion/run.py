@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +24,8 @@ Predictor = Callable[[FusionGraph, np.ndarray], np.ndarray]
 """Returns a number for each configurable tensor [n] of a configuration uint8 [N]; large ones are tried first."""
 Progress = Callable[[int, int, dict[str, float]], None]
 """Called with the queries so far, the budget, and figures to show."""
+Curve = Sequence[tuple[int, float]]
+"""(queries, lowest cost in ms so far), at the start and after every improvement; strictly falling."""
 STATE_VERSION = 1
 KEEP_SECONDS = 2.0
 REPORT_EVERY = 20
@@ -77,6 +79,16 @@ class SearchConfig:
             )
 
 
+def best_after(curve: Curve, queries: int) -> float:
+    """Returns the lowest cost in ms that was known after so many queries."""
+    return next(cost for asked, cost in reversed(curve) if asked <= max(queries, curve[0][0]))
+
+
+def queries_to(curve: Curve, cost_ms: float) -> int | None:
+    """Returns the queries after which a cost at most this high was known; None if it never was."""
+    return next((asked for asked, cost in curve if cost <= cost_ms), None)
+
+
 @dataclass(frozen=True, eq=False)
 class SearchResult:
     """What a search found and when.
@@ -84,7 +96,7 @@ class SearchResult:
     Attributes:
       method: its name.
       start_ms: cost of the start.
-      curve: (queries, lowest cost in ms so far), at the start and after every improvement; strictly falling.
+      curve: see `Curve`.
       queries: all queries of the search.
       configuration: uint8 [N], of the lowest cost.
     """
@@ -105,12 +117,12 @@ class SearchResult:
         return 100 * (1 - self.best_ms / self.start_ms)
 
     def best_after(self, queries: int) -> float:
-        """Returns the lowest cost in ms that was known after so many queries."""
-        return next(cost for asked, cost in reversed(self.curve) if asked <= max(queries, self.curve[0][0]))
+        """See the function."""
+        return best_after(self.curve, queries)
 
     def queries_to(self, cost_ms: float) -> int | None:
-        """Returns the queries after which a cost at most this high was known; None if it never was."""
-        return next((asked for asked, cost in self.curve if cost <= cost_ms), None)
+        """See the function."""
+        return queries_to(self.curve, cost_ms)
 
 
 @dataclass
@@ -156,19 +168,20 @@ class Run:
           SearchStateError: the state is damaged, or that of another graph.
         """
         path, rng = None if state is None else Path(state), np.random.default_rng([seed, 342])
-        if path is None or not path.is_file():
-            return cls(Objective(graph, graph.start(config.start, seed)), config, rng, predictor, on_progress, path)
-        return cls._resumed(_read(path, graph), graph, config, rng, predictor, on_progress, path)
-
-    @classmethod
-    def _resumed(cls, arrays: dict[str, np.ndarray], graph: FusionGraph, config: SearchConfig, *rest: object) -> Run:
-        run = cls(Objective(graph, arrays.pop("configuration")), config, *rest)  # type: ignore[arg-type]  # of begun
-        run._earlier = int(arrays.pop("queries")) - run.objective.queries  # the plan is priced again, once
-        run.start_ms, run.best_configuration = float(arrays.pop("start_ms")), arrays.pop("best_configuration")
-        run.curve[:] = [(int(asked), float(cost)) for asked, cost in arrays.pop("curve")]
-        run.rng.bit_generator.state = json.loads(str(arrays.pop("rng")))
-        run.kept = arrays
+        kept = {} if path is None or not path.is_file() else _read(path, graph)
+        plan = kept.pop("configuration") if kept else graph.start(config.start, seed)
+        run = cls(Objective(graph, plan), config, rng, predictor, on_progress, path)
+        if kept:
+            run._go_on_from(kept)
         return run
+
+    def _go_on_from(self, kept: dict[str, np.ndarray]) -> None:
+        """Takes a kept state over, but for its plan, at which the objective is already."""
+        self._earlier = int(kept.pop("queries")) - self.objective.queries  # the plan is priced again, once
+        self.start_ms, self.best_configuration = float(kept.pop("start_ms")), kept.pop("best_configuration")
+        self.curve[:] = [(int(asked), float(cost)) for asked, cost in kept.pop("curve")]
+        self.rng.bit_generator.state = json.loads(str(kept.pop("rng")))
+        self.kept = kept
 
     def keep(self, **memory: np.ndarray) -> None:
         """Keeps the state from time to time, with what the method remembers; called between two moves."""

@@ -145,7 +145,7 @@ def grouped(
         [(int(place[a]), int(place[b]), nbytes) for a, b, nbytes in graph.edges() if place[a] >= 0 and place[b] >= 0],
     )
     shared = len(set(parts.weights.values()))
-    for limit in range(most, 0, -1) if shared == 0 else _limits(most, shared):
+    for limit in _limits(most, shared):
         forward = np.full(len(graph), -1, np.int64)
         forward[ahead] = at_most(part, limit, work=own[ahead], start=renumbered(labels[ahead]))
         found = _with_gradients(graph, parts, forward, alone=limit > 1)

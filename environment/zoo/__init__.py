@@ -170,9 +170,14 @@ def build(name: str, **changes: Any) -> onnx.ModelProto:
       TypeError: its configuration has no such field.
     """
     name, training = _untrained(name)
+    model = _built(name, changes)
+    return model if training is None else _training_graph(name, model, training)
+
+
+def _built(name: str, changes: dict[str, Any]) -> onnx.ModelProto:
     family, config = _configured(name)
     model: onnx.ModelProto = family.build(name.partition(":")[0], dataclasses.replace(config, **changes))
-    return model if training is None else _training_graph(name, model, training)
+    return model
 
 
 def outline(name: str, **changes: Any) -> CheckedModel:
@@ -192,10 +197,8 @@ def outline(name: str, **changes: Any) -> CheckedModel:
     from taso_ext.onnx_io.checked_model import CheckedModel
 
     name, training = _untrained(name)
-    family, config = _configured(name)
     with without_values() as weights:
-        proto = family.build(name.partition(":")[0], dataclasses.replace(config, **changes))
-    plain = CheckedModel.from_proto(proto)
+        plain = CheckedModel.from_proto(_built(name, changes))
     model = dataclasses.replace(plain, tensors=plain.tensors | {key: ir.tensor(each) for key, each in weights.items()})
     return model if training is None else training_model(model, optimiser=_OPTIMISERS[training])
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controller.fusion.run import Predictor, SearchConfig
+from controller.fusion.run import Predictor, SearchConfig, SearchResult
 from controller.fusion.search import METHODS, search
 from environment.fusion import DEVICES, FusionGraph
 from environment.fusion.export import annotated, with_fused_operators
@@ -109,16 +109,9 @@ def fuse(
     except ValueError as error:  # there is nothing to decide
         raise UserError(f"{error}") from error
     limits = SearchConfig(budget=budget or 1 + QUERIES * len(graph.configurable))
-    with progress.stage(f"fusion plans by {method}", limits.budget) as bar:
-        found = search(
-            method,
-            graph,
-            limits,
-            seed=config.seed,
-            predictor=predictor,
-            on_progress=lambda done, _, figures: bar.update(done, **figures),
-            state=_state_path(graph, method, limits, config.seed, advantages),
-        )
+    state = _state_path(graph, method, limits, config.seed, advantages)
+    title = f"fusion plans by {method}"
+    found = shown_search(progress, title, method, graph, limits, config.seed, predictor, state)
     exported, fused_operators = with_fused_operators(annotated(loaded, graph, found.configuration))
     write_model(exported, output)
     return Fused(
@@ -132,6 +125,29 @@ def fuse(
         planned_ms=found.best_ms,
         fused_operators=fused_operators,
     )
+
+
+def shown_search(
+    progress: ProgressDisplay,
+    title: str,
+    method: str,
+    graph: FusionGraph,
+    limits: SearchConfig,
+    seed: int,
+    predictor: Predictor | None,
+    state: Path,
+) -> SearchResult:
+    """Searches as a stage that shows the queries; for the other arguments see `controller.fusion.search.search`."""
+    with progress.stage(title, limits.budget) as bar:
+        return search(
+            method,
+            graph,
+            limits,
+            seed=seed,
+            predictor=predictor,
+            on_progress=lambda done, _, figures: bar.update(done, **figures),
+            state=state,
+        )
 
 
 def _state_path(graph: FusionGraph, method: str, limits: SearchConfig, seed: int, advantages: Path | None) -> Path:

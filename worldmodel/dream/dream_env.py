@@ -50,27 +50,18 @@ def start_states(
     first, deeper = states[states[:, 1] == 0][:1], states[states[:, 1] > 0]
     drawn = np.random.default_rng(seed).permutation(len(deeper))[: max(0, max_states - len(first))]
     chosen = np.concatenate([first, deeper[np.sort(drawn)]])
-    parts = [_states_at(world_model, data, rows, chosen) for rows in _chunks(len(data), _EPISODES_AT_ONCE)]
-    *state, depth = (tf.constant(np.concatenate(columns)) for columns in zip(*parts, strict=True))
-    found = DreamState(*state)
-    if structure is not None:
-        found = found._replace(graph=tf.constant(_numbers_at(data, chosen, structure)))
-    return StartStates(found, depth)
-
-
-def _numbers_at(data: EpisodeData, states: np.ndarray, structure: Structure) -> np.ndarray:
-    """Returns the numbers of the graphs of (episode, time) `states`: int64 [n]."""
-    numbers = np.zeros(len(states), np.int64)
-    for row in np.unique(states[:, 0]):
-        mine = states[:, 0] == row
-        numbers[mine] = structure.along(data.trajectory([row]).action[:, 0])[states[mine, 1]]
-    return numbers
+    parts = [_states_at(world_model, data, rows, chosen, structure) for rows in _chunks(len(data), _EPISODES_AT_ONCE)]
+    *state, depth, graph = (tf.constant(np.concatenate(columns)) for columns in zip(*parts, strict=True))
+    return StartStates(DreamState(*state)._replace(graph=() if structure is None else graph), depth)
 
 
 def _states_at(
-    world_model: WorldModel, data: EpisodeData, rows: np.ndarray, states: np.ndarray
+    world_model: WorldModel, data: EpisodeData, rows: np.ndarray, states: np.ndarray, structure: Structure | None
 ) -> tuple[np.ndarray, ...]:
-    """Returns the fields of `DreamState`, and the depth, of the (episode, time) `states` in the episodes `rows`."""
+    """Returns the fields of `DreamState`, the depth, and the number of the graph (0 without a structure).
+
+    Those of the (episode, time) `states` in the episodes `rows` are meant.
+    """
     real = data.trajectory(rows)
     hidden, cell = (part.numpy() for part in world_model.teacher_forced(real))
     mine = states[(states[:, 0] >= rows[0]) & (states[:, 0] <= rows[-1])]
@@ -78,7 +69,19 @@ def _states_at(
     return (
         *(each[places] for each in (real.state, hidden, cell, real.legal, real.past)),
         mine[:, 1].astype(np.int32),
+        _numbers_at(real.action, *places, structure),
     )
+
+
+def _numbers_at(actions: np.ndarray, times: np.ndarray, rows: np.ndarray, structure: Structure | None) -> np.ndarray:
+    """Returns the numbers of the graphs at some times of some rows of actions [T, B]: int64 [n]."""
+    numbers = np.zeros(len(rows), np.int64)
+    if structure is None:
+        return numbers
+    for row in np.unique(rows):
+        mine = rows == row
+        numbers[mine] = structure.along(actions[: times[mine].max(), row])[times[mine]]
+    return numbers
 
 
 def _chunks(size: int, width: int) -> Iterator[np.ndarray]:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from controller.fusion.run import SearchConfig
+from controller.fusion.run import SearchConfig, best_after, queries_to
 from controller.fusion.search import METHODS
 from environment.fusion import DEFAULT, RANDOM
 from experiments.errors import UserError
@@ -215,7 +215,7 @@ def rows_of(records: Sequence[Record], judgements: Sequence[Record]) -> list[Rec
         here = [r for r in records if (r["device"], r["graph"]) == (device, graph)]
         own, plain = (sorted((r for r in here if r["variant"] == each), key=_seed) for each in (variant, "random"))
         mean, low, high = interval_of_seeds([_improvement(record) for record in own])
-        asked = [_queries_to(record, base["curve"][-1][1]) for record, base in zip(own, plain, strict=True)]
+        asked = [queries_to(record["curve"], base["curve"][-1][1]) for record, base in zip(own, plain, strict=True)]
         until = [each or record["budget"] for each, record in zip(asked, own, strict=True)]
         row = {"device": device, "graph": graph, "search": variant, "configurable": own[0]["configurable"]}
         row |= {"improvement": mean, "low": low, "high": high, "queries": float(np.mean(until))}
@@ -263,12 +263,13 @@ def _improvement(record: Record) -> float:
 def _early(own: Sequence[Record], plain: Sequence[Record]) -> float:
     """Returns the mean queries to EARLY of random search's improvement, relative to those of random search."""
     goals = [base["start_ms"] - EARLY * (base["start_ms"] - base["curve"][-1][1]) for base in plain]
-    needed = [_queries_to(record, goal) or record["budget"] for record, goal in zip(own, goals, strict=True)]
-    return float(np.mean(needed)) / float(np.mean([_queries_to(*pair) for pair in zip(plain, goals, strict=True)]))
+    return _mean_queries(own, goals) / _mean_queries(plain, goals)
 
 
-def _queries_to(record: Record, cost_ms: float) -> int | None:
-    return next((int(asked) for asked, cost in record["curve"] if cost <= cost_ms), None)
+def _mean_queries(records: Sequence[Record], goals: Sequence[float]) -> float:
+    """Returns the mean queries to costs, one of each record; the whole budget counts where one is not reached."""
+    asked = (queries_to(record["curve"], goal) or record["budget"] for record, goal in zip(records, goals, strict=True))
+    return float(np.mean(list(asked)))
 
 
 def _draw(graph: str, device: str, records: Sequence[Record], path: Path) -> None:
@@ -284,7 +285,7 @@ def _draw(graph: str, device: str, records: Sequence[Record], path: Path) -> Non
 
 def _after(record: Record, queries: int) -> float:
     """Returns the improvement that was known after so many queries, in percent."""
-    best = min(cost for asked, cost in record["curve"] if asked <= max(queries, record["curve"][0][0]))
+    best = best_after(record["curve"], queries)
     return float(100 * (1 - best / record["start_ms"]))
 
 

@@ -17,10 +17,10 @@ import numpy as np
 
 from controller.fusion.run import Predictor, SearchConfig
 from controller.fusion.samples import Samples, collect
-from controller.fusion.search import search
 from environment.fusion import FusionGraph, bytes_moved, load
 from experiments.executors.local import Record
 from experiments.executors.units import DIRECTORY, once, unit_path
+from experiments.pipeline.fuse import shown_search
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.run import import_tensorflow
 
@@ -226,16 +226,9 @@ def searched(
         limits = dataclasses.replace(config, budget=1 + config.budget * count)
         predictor = _predictor(method, learning, progress)
         named = "guided" if method == BY_BYTES else method
-        with progress.stage(f"{name} {method}, {learning.device}, seed {learning.seed}", limits.budget) as bar:
-            found = search(
-                named,
-                graph,
-                limits,
-                seed=learning.seed,
-                predictor=predictor,
-                on_progress=lambda done, _, figures: bar.update(done, **figures),
-                state=unit_path(TABLE, unit, settings).with_suffix(".search.npz"),
-            )
+        state = unit_path(TABLE, unit, settings).with_suffix(".search.npz")
+        title = f"{name} {method}, {learning.device}, seed {learning.seed}"
+        found = shown_search(progress, title, named, graph, limits, learning.seed, predictor, state)
         return {"configurable": count, "budget": limits.budget, "start_ms": found.start_ms, "curve": found.curve}
 
     record = once(TABLE, unit, settings, work, anywhere=True)

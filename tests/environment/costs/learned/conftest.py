@@ -9,7 +9,7 @@ import pytest
 from environment.costs.learned import adaptation
 from environment.costs.learned.regressor import Trees
 
-NUMBER = 64
+NUMBER = Trees.NUMBER  # read before a test begins, and so before `small_forests` changes it
 
 
 def forget() -> None:

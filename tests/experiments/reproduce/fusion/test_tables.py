@@ -64,7 +64,7 @@ def test_a_finished_search_is_not_made_again(tmp_path: Path, monkeypatch: pytest
     arguments = ("nasrnn-tiny", "random", SearchConfig(budget=1), learning, "random", SilentProgress())
     first = searched(*arguments)
     assert first["curve"][0] == [1, first["start_ms"]] or first["curve"][0] == (1, first["start_ms"])
-    monkeypatch.setattr("experiments.reproduce.fusion.units.search", None)  # a second search would fail
+    monkeypatch.setattr("experiments.reproduce.fusion.units.shown_search", None)  # a second search would fail
     assert searched(*arguments)["curve"] == [list(point) for point in first["curve"]]
 
 
