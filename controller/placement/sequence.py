@@ -122,7 +122,7 @@ class SequencePolicy(snt.Module):
         """
         hidden, state = self._decoder(self._device_embedding(previous), state)
         energies = self._energy(tf.tanh(keys[tf.newaxis] + self._query(hidden)[:, tf.newaxis]))
-        context = tf.reduce_sum(tf.nn.softmax(energies, axis=1) * states[tf.newaxis], axis=1)
+        context = tf.matmul(tf.nn.softmax(tf.squeeze(energies, axis=2)), states)
         return self._head(tf.concat([hidden, context], axis=1)), state
 
     def sample(self, batch: int, seed: tf.Tensor) -> tf.Tensor:
