@@ -78,7 +78,9 @@ def test_a_rule_without_proof_is_refused_only_where_proofs_are_asked_for(proven:
 
 def test_line_breaks_in_a_proof_do_not_matter(proven: Path) -> None:
     text = proven.read_text()
-    RuleSet.parse(text.replace("  onnxruntime", "\n      onnxruntime")).require_proof(0)
+    broken = text.replace("  onnxruntime", "\n      onnxruntime")
+    assert broken != text
+    RuleSet.parse(broken).require_proof(0)
 
 
 def add_of_rank(rank: int) -> Graph:
