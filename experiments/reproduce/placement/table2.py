@@ -35,7 +35,7 @@ from experiments.reproduce.placement.networks import (
     groups_of,
     problem_of,
 )
-from experiments.reproduce.table import UNDEFINED, Row, Table
+from experiments.reproduce.table import UNDEFINED, Row, Table, interval_of_seeds
 from experiments.runs.progress import ProgressDisplay
 
 NAME = "placement-table2"
@@ -56,11 +56,13 @@ COLUMNS = {
     **{name: f"{PLACERS[name].about} [ms]" for name in (*BASELINES, *SEARCHES)},
     "towers-sync": "synchronous data-parallel towers [ms for a batch]",
     "towers-async": "asynchronous data-parallel towers [ms for a batch]",
-    "gain": "how much longer the best baseline takes than the best search or agent [%]",
+    "gain": "how much longer the best baseline takes than the best search or agent, mean of the seeds [%]",
+    "low": "lower end of its 95 % interval over the seeds",
+    "high": "upper end",
     "printed": "the published seconds: single CPU, single GPU, Scotch, MinCut, expert, RL",
     "printed gain": "as published [%]",
 }
-FORMATS = {**dict.fromkeys((*BASELINES, *SEARCHES, *TOWERS), ".1f"), "gain": ".1f", "printed gain": ".1f"}
+FORMATS = dict.fromkeys((*BASELINES, *SEARCHES, *TOWERS, "gain", "low", "high", "printed gain"), ".1f")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -179,14 +181,22 @@ def row_of(name: str, network: Network, machine: str, records: Sequence[Mapping[
     for placer in _ROWS:
         times = [each["ms"] for each in records if each["placer"] == placer]
         row[placer] = _cell(times)
-    best = {kind: _least(row[placer] for placer in group) for kind, group in (("b", BASELINES), ("s", SEARCHES))}
-    row["gain"] = 100 * (best["b"] / best["s"] - 1) if all(map(math.isfinite, best.values())) else UNDEFINED
+    row |= _gain(row, records)
     printed = SECONDS.get((network.published, machine))
     if printed is None:
         return row | {"printed": UNDEFINED, "printed gain": UNDEFINED}
     seconds = (printed.single_cpu, printed.single_gpu, printed.scotch, printed.mincut, printed.expert, printed.rl)
     texts = ["oom" if math.isinf(each) else f"{each:.2f}" for each in seconds]
     return row | {"printed": ", ".join(texts), "printed gain": printed.gain}
+
+
+def _gain(row: Row, records: Sequence[Mapping[str, Any]]) -> Row:
+    """Returns by how much the best search or agent is ahead of the best baseline, with the interval of its seeds."""
+    baseline, best = _least(row, BASELINES), _least(row, SEARCHES)
+    if baseline is None or best is None:
+        return dict.fromkeys(("gain", "low", "high"), UNDEFINED)
+    gains = [100 * (float(row[baseline]) / each["ms"] - 1) for each in records if each["placer"] == best]
+    return dict(zip(("gain", "low", "high"), interval_of_seeds(gains), strict=True))
 
 
 def _cell(times: Sequence[float | None]) -> str | float:
@@ -196,8 +206,10 @@ def _cell(times: Sequence[float | None]) -> str | float:
     return sum(known) / len(known) if len(known) == len(times) else "oom"
 
 
-def _least(cells: Any) -> float:
-    return min((cell for cell in cells if not isinstance(cell, str)), default=math.inf)
+def _least(row: Row, placers: Sequence[str]) -> str | None:
+    """Returns the placer with the shortest time; None if none of them has one."""
+    known = [placer for placer in placers if not isinstance(row[placer], str)]
+    return min(known, key=lambda placer: float(row[placer]), default=None)
 
 
 def finding(rows: Sequence[Row]) -> str:
