@@ -107,7 +107,7 @@ _OTHER_SIZES = {"minilm-l6": "bert", "bert-l2-h128": "bert"}
 
 
 class ZooError(KeyError):
-    """No zoo graph has this name."""
+    """No zoo graph has this name, or it cannot have these sizes."""
 
     def __str__(self) -> str:
         return str(self.args[0])  # KeyError would show the repr, with its quotes
@@ -165,8 +165,8 @@ def build(name: str, **changes: Any) -> onnx.ModelProto:
     Args:
       changes: changed fields of its configuration, such as `layers=6` for "bert-base"; see the families' modules.
     Raises:
-      ZooError: there is no network of this name; the message suggests the nearest one. Or its training graph takes
-        more than the 2 GB that a ModelProto can hold.
+      ZooError: there is no network of this name; the message suggests the nearest one. Or its sizes do not fit one
+        another, or its training graph takes more than the 2 GB that a ModelProto can hold.
       TypeError: its configuration has no such field.
     """
     name, training = _untrained(name)
@@ -175,8 +175,11 @@ def build(name: str, **changes: Any) -> onnx.ModelProto:
 
 
 def _built(name: str, changes: dict[str, Any]) -> onnx.ModelProto:
-    family, config = _configured(name)
-    model: onnx.ModelProto = family.build(name.partition(":")[0], dataclasses.replace(config, **changes))
+    try:
+        family, config = _configured(name)
+        model: onnx.ModelProto = family.build(name.partition(":")[0], dataclasses.replace(config, **changes))
+    except ValueError as error:
+        raise ZooError(f"{name} cannot be built, because its sizes do not fit one another: {error}") from error
     return model
 
 

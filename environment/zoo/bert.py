@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from environment.zoo.layers import GraphWriter, SeededWeights
+from environment.zoo.layers import GraphWriter, SeededWeights, require
 from environment.zoo.transformer_layers import TransformerLayers
 
 
@@ -66,6 +66,10 @@ def build(name: str, config: BertConfig) -> onnx.ModelProto:
     Inputs `input_ids`, `attention_mask`, `token_type_ids`: int64 [batch, sequence]. Outputs `last_hidden_state`:
     float32 [batch, sequence, hidden] and `pooler_output`: float32 [batch, hidden].
     """
+    require(
+        config.sequence <= config.positions,
+        f"expected a sequence of at most {config.positions} positions, got {config.sequence}.",
+    )
     sizes = (config.sequence, config.hidden, config.heads, config.epsilon)
     net = _Network(GraphWriter(name), SeededWeights(name), *sizes, config)
     writer = net.writer

@@ -26,7 +26,7 @@ import onnx
 from environment.zoo.conv_layers import ConvLayers, Features
 from environment.zoo.dalle_mini import GatedAttentionLayers
 from environment.zoo.inception import Block, InceptionLayers
-from environment.zoo.layers import GraphWriter, SeededWeights
+from environment.zoo.layers import GraphWriter, SeededWeights, require
 from environment.zoo.squeezenet import Fire, FireLayers
 from environment.zoo.transformer_layers import TransformerLayers
 
@@ -90,13 +90,13 @@ def build(name: str, config: ComposedConfig) -> onnx.ModelProto:
     generator = np.random.default_rng(config.seed)
     kinds = generator.permutation([*config.kinds, *generator.choice(config.kinds, config.extra)]).tolist()
     pooled_before = int(generator.integers(1, len(kinds)))
-    size = config.image_size // 4
+    require(config.image_size % 8 == 0, f"expected an image_size that is a multiple of 8, got {config.image_size}.")
     x = net.conv(net.image(config.image_size), "stem.conv", config.stem, kernel=3, stride=2, pad=1, bias=True)
     x = net.max_pool(net.relu(x, "stem.relu"), "stem.pool", pad=1)
     for position, kind in enumerate(kinds):
         if position == pooled_before:
-            x, size = net.max_pool(x, "pool", pad=1), size // 2
-        x = net.block(x, f"blocks.{position}", kind, size, config.divisor, generator)
+            x = net.max_pool(x, "pool", pad=1)
+        x = net.block(x, f"blocks.{position}", kind, config.divisor, generator)
     net.classify(x, "avgpool", "fc", config.classes)
     return net.writer.model()
 
@@ -105,10 +105,8 @@ def build(name: str, config: ComposedConfig) -> onnx.ModelProto:
 class _Network(ConvLayers):
     """The blocks of a composition, each with the layers of the network from which it comes."""
 
-    def block(
-        self, x: Features, module: str, kind: str, size: int, divisor: int, generator: np.random.Generator
-    ) -> Features:
-        """Writes a block of random widths on an image [1, channels, size, size]."""
+    def block(self, x: Features, module: str, kind: str, divisor: int, generator: np.random.Generator) -> Features:
+        """Writes a block of random widths."""
         if kind == FIRE:
             fire = Fire(int(generator.choice([16, 32, 48])) // divisor, int(generator.choice([48, 64, 96])) // divisor)
             return FireLayers(self.writer, self.weights).fire(x, module, fire)
@@ -118,11 +116,11 @@ class _Network(ConvLayers):
                 block = Block("A", block.width // 4)
             layers = InceptionLayers(self.writer, self.weights, DIVISORS[block.kind] * divisor)
             return layers.block(x, module, block)
-        return self.transformer(x, module, size, kind, generator)
+        return self.transformer(x, module, kind, generator)
 
-    def transformer(self, x: Features, module: str, size: int, kind: str, generator: np.random.Generator) -> Features:
+    def transformer(self, x: Features, module: str, kind: str, generator: np.random.Generator) -> Features:
         """Writes a transformer block over the pixels of an image, each of which is a token."""
-        writer, scope, tokens = self.writer, self.scope(module), size * size
+        writer, scope, tokens = self.writer, self.scope(module), x.size**2
         heads = next(heads for heads in range(MOST_HEADS, 0, -1) if x.channels % heads == 0)
         flat = writer.constant([1, x.channels, tokens], np.int64, scope)
         value = writer.node("Reshape", x.value, flat, scope=scope, allowzero=0)
@@ -134,5 +132,5 @@ class _Network(ConvLayers):
             wide = int(generator.choice([2, 3, 4])) * x.channels
             value = TransformerLayers(*sizes).pre_norm_block(value, module, wide)
         value = writer.node("Transpose", value, scope=scope, perm=[0, 2, 1])
-        image = writer.constant([1, x.channels, size, size], np.int64, scope)
-        return Features(writer.node("Reshape", value, image, scope=scope, allowzero=0), x.channels)
+        image = writer.constant([1, x.channels, x.size, x.size], np.int64, scope)
+        return x._replace(value=writer.node("Reshape", value, image, scope=scope, allowzero=0))

@@ -25,7 +25,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from environment.zoo.layers import GraphWriter, SeededWeights
+from environment.zoo.layers import GraphWriter, SeededWeights, require
 from environment.zoo.transformer_layers import KEY_LAYOUT, QUERY_LAYOUT, TransformerLayers
 
 
@@ -65,6 +65,10 @@ def build(name: str, config: DalleMiniConfig) -> onnx.ModelProto:
 
     Inputs `input_ids`, `attention_mask`: int64 [1, sequence]. Output `encoder_state`: float32 [1, sequence, hidden].
     """
+    require(
+        config.sequence <= config.positions,
+        f"expected a sequence of at most {config.positions} positions, got {config.sequence}.",
+    )
     sizes = (config.sequence, config.hidden, config.heads, config.epsilon)
     net = _Network(GraphWriter(name), SeededWeights(name), *sizes, config.feed_forward, config)
     tokens = [1, config.sequence]

@@ -26,7 +26,7 @@ class DlrmConfig:
       numbers: numeric features.
       categories: categorical features, each with a table of its own.
       rows, width: sizes of a table.
-      bottom: widths of the layers of the numeric features; the last one is `width`.
+      bottom: widths of the layers of the numeric features, without the last one, which is `width`.
       top: widths of the layers of the products; the last one is 1.
       batch: examples in the input.
     """
@@ -35,14 +35,14 @@ class DlrmConfig:
     categories: int = 26
     rows: int = 10_000
     width: int = 16
-    bottom: Sequence[int] = (512, 256, 64, 16)
+    bottom: Sequence[int] = (512, 256, 64)
     top: Sequence[int] = (512, 256, 1)
     batch: int = 1
 
 
 NETWORKS = {
     "dlrm": DlrmConfig(),
-    "dlrm-tiny": DlrmConfig(numbers=5, categories=4, rows=50, width=8, bottom=(16, 8), top=(16, 1)),
+    "dlrm-tiny": DlrmConfig(numbers=5, categories=4, rows=50, width=8, bottom=(16,), top=(16, 1)),
 }
 
 
@@ -56,7 +56,7 @@ def build(name: str, config: DlrmConfig) -> onnx.ModelProto:
     writer, vectors = net.writer, 1 + config.categories
     numbers = writer.input("numbers", [config.batch, config.numbers])
     categories = writer.input("categories", [config.batch, config.categories], TensorProto.INT64)
-    dense = net.perceptron(numbers, "bottom", config.numbers, config.bottom)
+    dense = net.perceptron(numbers, "bottom", config.numbers, (*config.bottom, config.width))
     features = [dense, *(net.embedded(categories, number, config) for number in range(config.categories))]
     joined = writer.node("Concat", *features, scope="/interaction", axis=1)
     stacked = net.reshaped(joined, [config.batch, vectors, config.width])

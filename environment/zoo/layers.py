@@ -27,6 +27,12 @@ _apart: ContextVar[dict[str, npt.NDArray[Any]] | None] = ContextVar("apart", def
 """Where weights go instead of into the model; None if they go there."""
 
 
+def require(fits: bool, message: str) -> None:
+    """Raises a ValueError with a message if the sizes of a network do not fit one another."""
+    if not fits:
+        raise ValueError(message)
+
+
 @contextmanager
 def without_values() -> Iterator[dict[str, npt.NDArray[Any]]]:
     """Networks that are built inside the block have no initializers; the yielded dictionary gets zeros in their place.

@@ -30,7 +30,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from environment.zoo.layers import GraphWriter, Layers, SeededWeights
+from environment.zoo.layers import GraphWriter, Layers, SeededWeights, require
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,10 @@ def build(name: str, config: RnnlmConfig | NmtConfig) -> onnx.ModelProto:
     Raises:
       ValueError: the number of outputs does not divide that of the steps.
     """
-    if config.steps % config.outputs:
-        raise ValueError(f"expected outputs that divide {config.steps} steps, got {config.outputs}")
+    require(
+        config.steps % config.outputs == 0,
+        f"expected outputs that divide the {config.steps} steps, got {config.outputs}.",
+    )
     net = _Network(GraphWriter(name), SeededWeights(name), config)
     states = net.language_model(config) if isinstance(config, RnnlmConfig) else net.translator(config)
     net.classify(states)

@@ -166,7 +166,7 @@ class _Network(ConvLayers):
         """Writes the image moved up and left by one pixel: a row and a column are cut off, zeros added opposite."""
         scope = self.scope(module)
         pads = self.writer.constant([0, 0, -1, -1, 0, 0, 1, 1], np.int64, scope)
-        return Features(self.writer.node("Pad", x.value, pads, scope=scope, mode="constant"), x.channels)
+        return x._replace(value=self.writer.node("Pad", x.value, pads, scope=scope, mode="constant"))
 
     def norm(self, x: Features, module: str, gain: float = 1.0) -> Features:
         return self.batch_norm(x, module, epsilon=EPSILON, gain=gain)

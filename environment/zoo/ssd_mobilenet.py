@@ -115,7 +115,7 @@ class _Network(ConvLayers):
         x = self.conv(x, module, filters, kernel=kernel, stride=stride, pad=kernel // 2, groups=groups, draw=draw)
         x = self.batch_norm(x, f"{module}.norm", epsilon=EPSILON)
         bounds = [self.writer.constant(bound, np.float32, self.scope(module)) for bound in (0, 6)]
-        return Features(self.writer.node("Clip", x.value, *bounds, scope=self.scope(module)), x.channels)
+        return x._replace(value=self.writer.node("Clip", x.value, *bounds, scope=self.scope(module)))
 
     def head(self, x: Features, module: str, count: int, width: int, batch: int) -> str:
         """Writes a 1x1 convolution to `count` vectors for each place, laid out as [batch, places, width]."""

@@ -17,8 +17,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto
 
-from environment.zoo import ZooError
-from environment.zoo.layers import GraphWriter, SeededWeights
+from environment.zoo.layers import GraphWriter, SeededWeights, require
 from environment.zoo.transformer_layers import KEY_LAYOUT, QUERY_LAYOUT, TransformerLayers
 
 
@@ -48,11 +47,11 @@ class T5Config:
     epsilon: float = 1e-6
 
     def __post_init__(self) -> None:
-        if self.buckets % 4 or self.longest <= self.buckets // 4:
-            raise ZooError(
-                f"t5-small: buckets is {self.buckets} and longest is {self.longest}; expected a multiple of 4, and "
-                "more than a quarter of it."
-            )
+        require(
+            self.buckets % 4 == 0 and self.longest > self.buckets // 4,
+            f"expected buckets that are a multiple of 4, and a longest distance of more than a quarter of it, got "
+            f"{self.buckets} and {self.longest}.",
+        )
 
 
 T5_SMALL = T5Config()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import TensorProto
 
-from environment.zoo.layers import EMBEDDING_STD, Layers
+from environment.zoo.layers import EMBEDDING_STD, Layers, require
 
 QUERY_LAYOUT = [0, 2, 1, 3]  # [batch, token, head, unit] -> [batch, head, token, unit]
 KEY_LAYOUT = [0, 2, 3, 1]  # the same with the last two swapped for the scores: [batch, head, unit, token]
@@ -35,6 +35,12 @@ class TransformerLayers(Layers):
     hidden: int
     heads: int
     epsilon: float
+
+    def __post_init__(self) -> None:
+        require(
+            self.hidden % self.heads == 0,
+            f"expected a hidden width that is a multiple of the heads, got {self.hidden} and {self.heads}.",
+        )
 
     def scope(self, module: str) -> str:
         """Returns the exporter's scope of a module: `encoder.layer.0.output.dense` -> `/encoder/layer.0/output/dense`.

@@ -15,9 +15,7 @@ import numpy as np
 import onnx
 
 from environment.zoo.conv_layers import ConvLayers, Features
-from environment.zoo.layers import GraphWriter, SeededWeights
-
-CUT = 4  # pixels that two 3x3 convolutions without padding take away
+from environment.zoo.layers import GraphWriter, SeededWeights, require
 
 
 @dataclass(frozen=True)
@@ -50,24 +48,19 @@ def build(name: str, config: UNetConfig) -> onnx.ModelProto:
     """
     net = _Network(GraphWriter(name), SeededWeights(name))
     size, copies = config.image_size, []
-    x = Features(net.writer.input("input", [config.batch, 1, size, size]), 1)
+    x = Features(net.writer.input("input", [config.batch, 1, size, size]), 1, size)
     for level, channels in enumerate(config.channels):
-        x, size = net.double(x, f"down.{level}", channels), size - CUT
+        x = net.double(x, f"down.{level}", channels)
         if level < len(config.channels) - 1:
-            if size < 2 or size % 2:
-                raise ValueError(f"{name} cannot halve {size} pixels; image_size {config.image_size} does not fit.")
-            copies.append((x, size))
-            x, size = net.max_pool(x, f"pool.{level}", kernel=2), size // 2
-    for level, (copy, copied) in reversed(list(enumerate(copies))):
-        size *= 2
+            require(x.size % 2 == 0, f"expected an even number of pixels before pool.{level}, got {x.size}.")
+            copies.append(x)
+            x = net.max_pool(x, f"pool.{level}", kernel=2)
+    for level, copy in reversed(list(enumerate(copies))):
         x = net.up(x, f"up.{level}.transposed", copy.channels)
-        cropped = net.crop(copy, f"up.{level}", (copied - size) // 2, size)
+        cropped = net.crop(copy, f"up.{level}", x.size)
         x = net.double(net.concat([cropped, x], f"up.{level}"), f"up.{level}", copy.channels)
-        size -= CUT
-    if size < 1:
-        raise ValueError(f"{name} leaves nothing of {config.image_size} x {config.image_size} pixels.")
     x = net.conv(x, "out", config.classes, bias=True, draw=net.weights.conv_kernel)
-    net.writer.output("output", x.value, [config.batch, config.classes, size, size])
+    net.writer.output("output", x.value, [config.batch, config.classes, x.size, x.size])
     return net.writer.model()
 
 
@@ -98,11 +91,11 @@ class _Network(ConvLayers):
             pads=[0, 0, 0, 0],
             strides=[2, 2],
         )
-        return Features(value, channels)
+        return Features(value, channels, 2 * x.size)
 
-    def crop(self, x: Features, module: str, border: int, size: int) -> Features:
+    def crop(self, x: Features, module: str, size: int) -> Features:
         """Writes a cut of `size` x `size` pixels from the middle."""
-        scope = self.scope(module)
+        scope, border = self.scope(module), (x.size - size) // 2
         bounds = ([border, border], [border + size, border + size], [2, 3])
         places = [self.writer.constant(each, np.int64, scope) for each in bounds]
-        return Features(self.writer.node("Slice", x.value, *places, scope=scope), x.channels)
+        return Features(self.writer.node("Slice", x.value, *places, scope=scope), x.channels, size)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import onnx
 
 from environment.zoo.conv_layers import ConvLayers, Features
-from environment.zoo.layers import GraphWriter, SeededWeights
+from environment.zoo.layers import GraphWriter, SeededWeights, require
 
 POOL = "pool"  # a 2x2 max pool of stride 2
 POOLED = 7  # height and width of what the classifier of a VGG reads
@@ -63,21 +63,20 @@ def build(name: str, config: VggConfig) -> onnx.ModelProto:
       ValueError: the image is no multiple of what its pools divide it by.
     """
     shrunk = 2 ** list(config.features).count(POOL) * (POOLED if config.hidden else 1)
-    if config.image_size % shrunk:
-        raise ValueError(
-            f"{name} takes images whose size is a multiple of {shrunk}, but image_size is {config.image_size}."
-        )
+    require(
+        config.image_size % shrunk == 0,
+        f"expected an image_size that is a multiple of {shrunk}, got {config.image_size}.",
+    )
     net = _Network(GraphWriter(name), SeededWeights(name))
     x = net.stack(
         net.image(config.image_size, config.batch), "frontend" if config.dilated else "features", config.features
     )
-    size = config.image_size // 2 ** list(config.features).count(POOL)
     if config.dilated:
         x = net.stack(x, "backend", config.dilated, dilation=RATE)
         x = net.conv(x, "output_layer", 1, bias=True, draw=net.weights.relu_kernel)
-        net.writer.output("output", x.value, [config.batch, 1, size, size])
+        net.writer.output("output", x.value, [config.batch, 1, x.size, x.size])
     else:
-        net.classifier(x, size, config)
+        net.classifier(x, config)
     return net.writer.model()
 
 
@@ -106,9 +105,9 @@ class _Network(ConvLayers):
             place += 2
         return x
 
-    def classifier(self, x: Features, size: int, config: VggConfig) -> None:
+    def classifier(self, x: Features, config: VggConfig) -> None:
         """Writes the pool to 7x7, three linear layers with ReLUs between, and the output [batch, classes]."""
-        window = size // POOLED
+        window = x.size // POOLED
         pooled = self.average_pool(x, "avgpool", kernel=window, stride=window, pad=0)
         value = self.writer.node("Flatten", pooled.value, axis=1)
         width = x.channels * POOLED**2

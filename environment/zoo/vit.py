@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from environment.zoo.layers import GraphWriter, SeededWeights
+from environment.zoo.layers import GraphWriter, SeededWeights, require
 from environment.zoo.transformer_layers import TransformerLayers
 
 
@@ -52,6 +52,10 @@ NETWORKS = {"vit-base": VIT_BASE, "vit-base-tiny": VIT_BASE_TINY}
 
 def build(name: str, config: VitConfig) -> onnx.ModelProto:
     """Builds the network: input `input` float32 [1, 3, size, size], output `output` float32 [1, classes]."""
+    require(
+        config.image_size % config.patch == 0,
+        f"expected an image_size that is a multiple of the patch, got {config.image_size} and {config.patch}.",
+    )
     sizes = (config.patches + 1, config.hidden, config.heads, config.epsilon)
     net = _Network(GraphWriter(name), SeededWeights(name), *sizes, config)
     x = net.embeddings(net.writer.input("input", [1, 3, config.image_size, config.image_size]))

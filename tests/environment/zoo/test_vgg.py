@@ -78,5 +78,5 @@ def test_a_batch_is_computed_image_by_image(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "size"), [("csrnet-tiny", 30), ("vgg19-tiny", 32)])
 def test_an_image_that_the_pools_do_not_divide_is_an_error(name: str, size: int) -> None:
-    with pytest.raises(ValueError, match=f"multiple of .*, but image_size is {size}"):
+    with pytest.raises(zoo.ZooError, match=f"multiple of .*, got {size}"):
         zoo.build(name, image_size=size)

@@ -258,6 +258,25 @@ def test_every_network_has_a_tiny_one_of_its_structure() -> None:
     assert all(zoo.tiny(name) in zoo.names() for name in zoo.names())
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("resnet50-tiny:groups=33", "groups that divide the channels of layer1.0.conv2, got 33 groups, and 8 channels"),
+        ("inception-v3-tiny:divisor=100", "expected channels for .*, got 0"),
+        ("inception-v3-tiny:image_size=3", "a window of 3 pixels finds 1 left"),
+        ("squeezenet1.1-tiny:image_size=7", "a window of 3 pixels finds 1 left"),
+        ("bert-base-tiny:heads=3", "a multiple of the heads, got 64 and 3"),
+        ("bert-base-tiny:sequence=33", "at most 32 positions, got 33"),
+        ("vit-base-tiny:patch=33", "a multiple of the patch, got 32 and 33"),
+        ("composed-0-tiny:image_size=33", "a multiple of 8, got 33"),
+        ("t5-small-tiny:buckets=5", "a multiple of 4, .* got 5 and 16"),
+    ],
+)
+def test_sizes_that_do_not_fit_one_another_are_one_clear_error(name: str, reason: str) -> None:
+    with pytest.raises(zoo.ZooError, match=f"^{name} cannot be built, because its sizes do not fit .*: .*{reason}"):
+        zoo.build(name)
+
+
 @pytest.mark.parametrize("sizes", ["layer=3", "layers", "layers=", "layers=x", "layers=0", "layers=3,", ""])
 def test_sizes_that_a_network_does_not_have_are_one_clear_error(sizes: str) -> None:
     assert not zoo.contains(f"bert-base-tiny:{sizes}")
