@@ -86,6 +86,13 @@ ABLATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "small training graphs": ({}, {}),
 }
 """The changed fields of `AdvantageConfig` and of `SearchConfig` in each row of the ablations."""
+UNGUIDED: dict[str, tuple[str, dict[str, Any]]] = {
+    "random": ("random", {}),
+    "random, distance 0": ("random", {"distance": 0}),
+    "sweeps, distance 0": ("sweeps", {"distance": 0}),
+}
+"""The rows of the ablations without predictions: their methods, and the changed fields of `SearchConfig`. They tell
+what single flips bring by themselves."""
 FEWER: dict[str, Callable[[Plan], tuple[str, ...]]] = {
     "3 training graphs": lambda plan: plan.training[:3],
     "1 training graph": lambda plan: plan.training[:1],
@@ -181,8 +188,9 @@ def _reproduce_ablations(options: argparse.Namespace, progress: ProgressDisplay)
                     models.append(changed)
                 config = SearchConfig(budget=plan.queries, start=RANDOM, **of_search)
                 searches += [(graph, "guided", config, changed, variant) for graph in graphs]
-            base = SearchConfig(budget=plan.queries, start=RANDOM)
-            searches += [(graph, "random", base, plain, "random") for graph in graphs]
+            for variant, (method, of_search) in UNGUIDED.items():
+                config = SearchConfig(budget=plan.queries, start=RANDOM, **of_search)
+                searches += [(graph, method, config, plain, variant) for graph in graphs]
     run_units([Unit(f"model {i}", partial(learned, each)) for i, each in enumerate(models)], options, progress)
     units = [
         Unit(
@@ -199,7 +207,8 @@ def _reproduce_ablations(options: argparse.Namespace, progress: ProgressDisplay)
         FORMATS,
         rows,
         options.command_line,
-        f"From random plans; each row changes one thing of `guided`. Training graphs: {', '.join(plan.training)}.",
+        "From random plans; each row changes one thing of `guided`, or of a search without predictions. "
+        f"Training graphs: {', '.join(plan.training)}.",
     )
 
 
