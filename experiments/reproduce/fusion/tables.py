@@ -14,7 +14,9 @@ one run of ppo takes 1 to 20 minutes.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -71,35 +73,43 @@ OF_LARGE = ("random", "sweeps", "guided", BY_BYTES)
 """The searches of the graphs that `Plan.large` names."""
 EARLY = 0.9
 """The share of random search's improvement that is found early: the rest comes from the last few decisions."""
-ABLATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "guided": ({}, {}),
-    "signed advantages": ({"signed": True}, {}),
-    "label a / σ": ({"label": "linear"}, {}),
-    "samples as they come": ({"top_share_of_batch": 0.1}, {}),
-    "no memory, as published": ({}, {"memory": False}),
-    "distance 0": ({}, {"distance": 0}),
-    "distance 2": ({}, {"distance": 2}),
-    "top 1 %": ({}, {"alpha": 1.0}),
-    "top 20 %": ({}, {"alpha": 20.0}),
-    "3 training graphs": ({}, {}),
-    "1 training graph": ({}, {}),
-    "small training graphs": ({}, {}),
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """What a row of the ablations changes.
+
+    Attributes:
+      of_model, of_search: changed fields of `AdvantageConfig` and of `SearchConfig`.
+      method: the search; those without predictions tell what their moves bring by themselves.
+      training: the graphs that the model learns from, out of a plan.
+    """
+
+    of_model: Mapping[str, Any] = field(default_factory=dict)
+    of_search: Mapping[str, Any] = field(default_factory=dict)
+    method: str = "guided"
+    training: Callable[[Plan], tuple[str, ...]] = operator.attrgetter("training")
+
+
+ABLATIONS = {
+    "guided": Ablation(),
+    "signed advantages": Ablation({"signed": True}),
+    "label a / σ": Ablation({"label": "linear"}),
+    "samples as they come": Ablation({"top_share_of_batch": 0.1}),
+    "no memory (published)": Ablation(of_search={"memory": False}),
+    "distance 0": Ablation(of_search={"distance": 0}),
+    "distance 2": Ablation(of_search={"distance": 2}),
+    "top 1 %": Ablation(of_search={"alpha": 1.0}),
+    "top 20 %": Ablation(of_search={"alpha": 20.0}),
+    "3 training graphs": Ablation(training=lambda plan: plan.training[:3]),
+    "1 training graph": Ablation(training=lambda plan: plan.training[:1]),
+    "small training graphs": Ablation(training=operator.attrgetter("small")),
+    "random": Ablation(method="random"),
+    "random at distance 0": Ablation(of_search={"distance": 0}, method="random"),
+    "sweeps at distance 0": Ablation(of_search={"distance": 0}, method="sweeps"),
 }
-"""The changed fields of `AdvantageConfig` and of `SearchConfig` in each row of the ablations."""
-UNGUIDED: dict[str, tuple[str, dict[str, Any]]] = {
-    "random": ("random", {}),
-    "random, distance 0": ("random", {"distance": 0}),
-    "sweeps, distance 0": ("sweeps", {"distance": 0}),
-}
-"""The rows of the ablations without predictions: their methods, and the changed fields of `SearchConfig`. They tell
-what single flips bring by themselves."""
-FEWER: dict[str, Callable[[Plan], tuple[str, ...]]] = {
-    "3 training graphs": lambda plan: plan.training[:3],
-    "1 training graph": lambda plan: plan.training[:1],
-    "small training graphs": lambda plan: plan.small,
-}
-"""The training graphs of some rows of the ablations. With `small` ones alone, most unseen graphs are several times as
-large as all that the model has seen."""
+"""The rows of the ablations. With `small` training graphs alone, most unseen graphs are several times as large as all
+that the model has seen."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -107,7 +117,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_graphs(parser, ", ".join(PLANS["full"].unseen))
     parser.add_argument("--presets", metavar="A,B", help="device presets of the prices (v100,h100)")
     add_seeds(parser, SEEDS)
-    parser.add_argument("--searches", metavar="A,B", help=f"{','.join((*METHODS, BY_BYTES))} (all); not of ablations")
+    parser.add_argument(
+        "--searches", metavar="A,B", help=f"{','.join((*METHODS, BY_BYTES))} (all); or rows of the ablations"
+    )
 
 
 def _reproduce(start: str, options: argparse.Namespace, progress: ProgressDisplay) -> Table:
@@ -177,20 +189,18 @@ def require_search(name: str, chosen: Sequence[str]) -> None:
 def _reproduce_ablations(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     plan, seeds, devices = PLANS[options.scale], chosen_seeds(options, SEEDS), devices_of(options.presets)
     graphs = chosen_graphs(options) if options.graphs else list(plan.unseen)
+    ablations = named(options.searches, ABLATIONS, "row of the ablations")
+    require_search("random", list(ablations))
     models, searches = [], []
     for device in devices[:1] if options.presets is None else devices:
         for seed in seeds:
-            plain = Learning(device, seed, plan)
-            for variant, (of_model, of_search) in ABLATIONS.items():
-                fewer = FEWER[variant](plan) if variant in FEWER else plan.training
-                changed = _with_training(Learning(device, seed, plan, tuple(of_model.items())), fewer)
-                if changed not in models:
-                    models.append(changed)
-                config = SearchConfig(budget=plan.queries, start=RANDOM, **of_search)
-                searches += [(graph, "guided", config, changed, variant) for graph in graphs]
-            for variant, (method, of_search) in UNGUIDED.items():
-                config = SearchConfig(budget=plan.queries, start=RANDOM, **of_search)
-                searches += [(graph, method, config, plain, variant) for graph in graphs]
+            for variant, ablation in ablations.items():
+                learned_from = replace(plan, training=ablation.training(plan))
+                learning = Learning(device, seed, learned_from, tuple(ablation.of_model.items()))
+                if ablation.method == "guided" and learning not in models:
+                    models.append(learning)
+                config = SearchConfig(budget=plan.queries, start=RANDOM, **ablation.of_search)
+                searches += [(graph, ablation.method, config, learning, variant) for graph in graphs]
     run_units([Unit(f"model {i}", partial(learned, each)) for i, each in enumerate(models)], options, progress)
     units = [
         Unit(
@@ -210,12 +220,6 @@ def _reproduce_ablations(options: argparse.Namespace, progress: ProgressDisplay)
         "From random plans; each row changes one thing of `guided`, or of a search without predictions. "
         f"Training graphs: {', '.join(plan.training)}.",
     )
-
-
-def _with_training(learning: Learning, names: Sequence[str]) -> Learning:
-    from dataclasses import replace
-
-    return replace(learning, plan=replace(learning.plan, training=tuple(names)))
 
 
 def rows_of(records: Sequence[Record], judgements: Sequence[Record]) -> list[Record]:

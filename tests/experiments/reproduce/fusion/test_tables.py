@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from controller.fusion.run import SearchConfig
+from experiments.cli import main
 from experiments.errors import UserError
 from experiments.executors.local import Record
 from experiments.reproduce.fusion.tables import finding, require_search, rows_of
 from experiments.reproduce.fusion.units import PLANS, PREDICTORS, Learning, devices_of, searched
 from experiments.runs.progress import SilentProgress
+from tests.commands import read_table
 
 
 def record(variant: str, seed: int, curve: list[tuple[int, float]]) -> Record:
@@ -56,6 +58,20 @@ def test_searches_are_compared_with_random_search() -> None:
     require_search("random", ["guided", "random"])
     with pytest.raises(UserError, match="--searches names guided without random"):
         require_search("random", ["guided"])
+
+
+def test_rows_of_the_ablations_can_be_chosen_and_those_without_predictions_train_no_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = "random,random at distance 0,sweeps at distance 0"
+    smoke = ["reproduce", "fusion-ablations", "--scale", "smoke", "--seeds", "0"]
+    assert main([*smoke, "--searches", rows]) == 0
+    table = read_table("fusion-ablations")
+    assert [row["search"] for row in table] == rows.split(",")
+    assert all(float(row["improvement"]) > 0 for row in table) and len({row["queries"] for row in table}) > 1
+    assert list(tmp_path.rglob("nasnet*.json")) and not list(tmp_path.rglob("model-*"))
+    assert main([*smoke, "--searches", "random,distance 9", "-o", "other"]) == 2
 
 
 def test_a_finished_search_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
