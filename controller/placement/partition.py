@@ -76,6 +76,22 @@ def _neighbours(problem: PlacementProblem) -> list[dict[int, int]]:
     return neighbours
 
 
+def _of_few_groups(problem: PlacementProblem, devices: list[int]) -> Assignment | None:
+    """Returns the placement where there is nothing to partition: no more groups than devices, or a single device.
+
+    Each group gets a device of its own, the one with the most work the fastest.
+    """
+    if len(devices) == 1:
+        return problem.single(devices[0])
+    if problem.num_groups > len(devices):
+        return None
+    placed = np.zeros(problem.num_groups, np.int32)
+    fastest = np.argsort(-np.array(_shares(problem, devices)), kind="stable")
+    most_work = np.argsort(-group_ms(problem)[:, HOST], kind="stable")
+    placed[most_work] = np.array(devices, np.int32)[fastest[: len(placed)]]
+    return placed
+
+
 def _metis(problem: PlacementProblem, devices: list[int], seed: int) -> Assignment:
     try:
         import pymetis
@@ -83,8 +99,8 @@ def _metis(problem: PlacementProblem, devices: list[int], seed: int) -> Assignme
         raise PlacementError(
             "METIS is not installed: pip install 'rlflow[placement]', or choose another placer."
         ) from error
-    if len(devices) == 1:
-        return problem.single(devices[0])
+    if (few := _of_few_groups(problem, devices)) is not None:
+        return few
     neighbours = _neighbours(problem)
     begins = np.cumsum([0, *map(len, neighbours)]).tolist()
     _, parts = pymetis.part_graph(
@@ -102,8 +118,8 @@ def _scotch(problem: PlacementProblem, devices: list[int], seed: int) -> Assignm
     program = shutil.which("gmap") or shutil.which("scotch_gmap")
     if program is None:
         raise PlacementError("Scotch is not installed: apt install scotch, or choose another placer, such as metis.")
-    if len(devices) == 1:
-        return problem.single(devices[0])
+    if (few := _of_few_groups(problem, devices)) is not None:
+        return few
     with tempfile.TemporaryDirectory() as folder:
         source, target, mapping = (Path(folder, name) for name in ("graph.grf", "devices.tgt", "groups.map"))
         source.write_text(source_graph(_neighbours(problem), _whole(group_ms(problem)[:, HOST])), encoding="ascii")

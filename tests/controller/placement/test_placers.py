@@ -16,6 +16,7 @@ from controller.placement.partition import mapped, source_graph
 from environment import zoo
 from environment.gradients import training_model
 from environment.placement import OperatorGraph, PlacementError, PlacementProblem, at_most, find_machine
+from environment.placement.features import group_ms
 from environment.placement.training import grouped
 from taso_ext import GraphBuilder, OnnxModel
 from tests.environment.placement.samples import FLOAT, random_graph, two_gpus
@@ -69,6 +70,17 @@ def test_every_placer_works_on_one_device_and_on_one_group(name: str) -> None:
     alone = PlacementProblem.of(graph, two_gpus(gpus=0), at_most(graph, 5))
     assert place(name, alone, budget=10).assignment.tolist() == [0] * 5
     assert place(name, sample(groups=1), budget=10).assignment.shape == (1,)
+
+
+@pytest.mark.parametrize("name", ["metis", "metis-gpus"])
+def test_few_groups_get_a_device_each_the_one_with_the_most_work_the_fastest(name: str) -> None:
+    """METIS cannot part so few groups, and says so on the terminal."""
+    problem = sample(groups=2, gpus=3)
+    ms, placed = group_ms(problem), place(name, problem).assignment
+    speeds = 1 / ms.sum(axis=0)
+    first, second = placed[ms[:, 0].argmax()], placed[ms[:, 0].argmin()]
+    assert first != second and speeds[first] >= speeds[second]
+    assert (placed > 0).all() == (name == "metis-gpus")  # the host is fast enough for operators as small as these
 
 
 @pytest.mark.parametrize("name", ["heft", "m-etf", "metis-gpus", "expert", "annealing"])
