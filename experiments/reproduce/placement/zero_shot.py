@@ -2,6 +2,7 @@
 
 rlflow reproduce placement-zero-shot
 rlflow reproduce placement-zero-shot rnnlm inception-v3 --updates 100
+rlflow reproduce placement-zero-shot rnnlm nmt inception-v3 --held-out nmt
 
 For each network, a policy is trained on the other ones, on 2 and on 4 K80 in turn. Then it places this network without
 training: its likeliest placement takes one simulation, and the best of 64 samples takes 64. Beside it are the best
@@ -24,7 +25,7 @@ from environment.placement import PlacementProblem
 from experiments.errors import UserError, require_at_least
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once
-from experiments.reproduce.options import add_seed, chosen_seed, run_units
+from experiments.reproduce.options import add_seed, chosen_seed, named, run_units
 from experiments.reproduce.placement.networks import Network, add_networks, chosen_networks, problem_of
 from experiments.reproduce.placement.table2 import MACHINES, VERSION
 from experiments.reproduce.table import UNDEFINED, Row, Table
@@ -51,6 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this table has."""
     add_networks(parser)
     add_seed(parser)
+    parser.add_argument("--held-out", metavar="A,B", help="those of the networks that are held out in turn (all)")
     parser.add_argument("--updates", type=int, help=f"updates of each policy ({UPDATES['full']})")
 
 
@@ -58,9 +60,11 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Trains a policy for each network; finished ones are not trained again.
 
     Raises:
-      UserError: fewer than two networks are named, or the number of updates is below 1.
+      UserError: fewer than two networks are named, one that is held out is not among them, or the number of updates is
+        below 1.
     """
-    networks = list(chosen_networks(options, DEFAULT[options.scale]).values())
+    chosen = chosen_networks(options, DEFAULT[options.scale])
+    networks, held_out = list(chosen.values()), list(named(options.held_out, chosen, "chosen network").values())
     if len(networks) < 2:
         raise UserError(
             f"A policy is trained on other networks than it places: name two at least, not {networks[0].name}."
@@ -70,14 +74,17 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     seed = chosen_seed(options)
     units = [
         Unit(each.name, partial(placed, each, [other for other in networks if other is not each], updates, seed))
-        for each in networks
+        for each in held_out
     ]
     rows = [
         row_of(network, machine, record["machines"][machine])
-        for network, record in zip(networks, run_units(units, options, progress), strict=True)
+        for network, record in zip(held_out, run_units(units, options, progress), strict=True)
         for machine in MACHINES
     ]
-    notes = f"{updates:,} updates for each policy, seed {seed}. “oom”: out of memory."
+    notes = (
+        f"Each policy is trained on the others of {', '.join(each.name for each in networks)}: {updates:,} updates, "
+        f"seed {seed}. “oom”: out of memory."
+    )
     return Table("Placement without training", COLUMNS, FORMATS, rows, options.command_line, notes)
 
 

@@ -121,6 +121,11 @@ def test_policies_place_networks_that_they_were_not_trained_on(
     capsys.readouterr()
     assert main(["reproduce", "placement-zero-shot", "rnnlm", "--scale", "smoke"]) == 2
     assert "name two at least" in capsys.readouterr().err
+    one = ["reproduce", "placement-zero-shot", "inception-v3", "rnnlm", "--scale", "smoke", "--held-out"]
+    assert main([*one, "rnnlm"]) == 0
+    assert [row["network"] for row in read_table("placement-zero-shot")] == ["rnnlm", "rnnlm"]
+    assert main([*one, "nmt"]) == 2
+    assert "No chosen network is called 'nmt'" in capsys.readouterr().err
 
 
 def test_a_held_out_network_without_a_fitting_placement_has_no_gain() -> None:
