@@ -109,6 +109,8 @@ def confirmed(selected: Selected, measured: MeasuredRatio | None) -> Selected:
     if measured is None or measured.is_faster:
         return selected
     note = f"The fastest graph, measured again, took {measured.interval} of the model's time: not faster beyond noise."
+    if measured.control is not None:
+        note += f" The model itself, measured again, took {measured.control} of it."
     return Selected(selected.record.until(0), note)
 
 

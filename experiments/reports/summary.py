@@ -134,9 +134,8 @@ def graph_rows(result: Result) -> list[Row]:
         if (other := result.with_other_threads) is not None:
             times = f"{other.before_ms:.3f}", f"{other.after_ms:.3f}"
             rows.append((f"the same, {threads_text(other.threads)} [ms]", *times, f"ratio {other.interval}"))
-        if measured.control_ratio is not None:
-            control = f"ratio {measured.control_ratio:.3f} [{measured.control_low:.3f}, {measured.control_high:.3f}]"
-            rows.append(("the model against itself", "", "", control))
+        if measured.control is not None:
+            rows.append(("the model against itself", "", "", f"ratio {measured.control}"))
     return rows
 
 

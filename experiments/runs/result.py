@@ -87,6 +87,13 @@ class MeasuredRatio:
         return Estimate(self.ratio, self.low, self.high)
 
     @property
+    def control(self) -> Estimate | None:
+        """The model's ratio to itself with its interval; None if it was not measured."""
+        if self.control_ratio is None or self.control_low is None or self.control_high is None:
+            return None
+        return Estimate(self.control_ratio, self.control_low, self.control_high)
+
+    @property
     def is_faster(self) -> bool:
         """Whether the result takes less time than the model, beyond noise."""
         return self.verdict == Verdict.FASTER
