@@ -108,9 +108,10 @@ def confirmed(selected: Selected, measured: MeasuredRatio | None) -> Selected:
     """
     if measured is None or measured.is_faster:
         return selected
-    note = f"The fastest graph, measured again, took {measured.interval} of the model's time: not faster beyond noise."
+    note = f"The fastest graph, measured again, took {measured.interval} of the model's time: not faster beyond noise. "
     if measured.control is not None:
-        note += f" The model itself, measured again, took {measured.control} of it."
+        note += f"The model itself, measured again, took {measured.control} of it. "
+    note += measured.ending
     return Selected(selected.record.until(0), note)
 
 

@@ -220,7 +220,7 @@ def test_what_was_chosen_for_its_luck_is_given_up(
     """The rule is the same as that of the report's sentence."""
     chosen = Selected(episode(loaded, [10, 9]))
     verdict = verdict_of([ratio] * pairs, measuring.floor_of(control))
-    words = {"device": "cpu", "runtime": "made up", "clock": "clock", "ending": ""}
+    words = {"device": "cpu", "runtime": "made up", "clock": "clock", "ending": "The clock was noisy."}
     ends = control and {"control_ratio": control.value, "control_low": control.low, "control_high": control.high}
     measured = MeasuredRatio(
         ratio, 0.95, 0.99, 1.0, 0.97, 0.0, pairs=pairs, sessions=2, verdict=verdict, **words, **(ends or {})
@@ -228,6 +228,7 @@ def test_what_was_chosen_for_its_luck_is_given_up(
     final = confirmed(chosen, measured)
     assert (final is chosen) == kept == ("Faster" in measured.sentence())
     assert kept or (not final.record.best_actions and "measured again" in final.note)
+    assert kept or final.note.endswith(" The clock was noisy.")
     assert kept or (f"The model itself, measured again, took {control} of it" in final.note) == (control is not None)
 
 
