@@ -119,7 +119,7 @@ def names() -> list[str]:
 
 
 def contains(name: str) -> bool:
-    """Returns whether `build` accepts a name."""
+    """Returns whether `build` knows the network of a name and its sizes; whether they fit one another, `build` says."""
     try:
         _configured(_untrained(name)[0])
     except ZooError:
@@ -175,8 +175,8 @@ def build(name: str, **changes: Any) -> onnx.ModelProto:
 
 
 def _built(name: str, changes: dict[str, Any]) -> onnx.ModelProto:
+    family, config = _configured(name)
     try:
-        family, config = _configured(name)
         model: onnx.ModelProto = family.build(name.partition(":")[0], dataclasses.replace(config, **changes))
     except ValueError as error:
         raise ZooError(f"{name} cannot be built, because its sizes do not fit one another: {error}") from error

@@ -46,13 +46,6 @@ class T5Config:
     sequence: int = 128
     epsilon: float = 1e-6
 
-    def __post_init__(self) -> None:
-        require(
-            self.buckets % 4 == 0 and self.longest > self.buckets // 4,
-            f"expected buckets that are a multiple of 4, and a longest distance of more than a quarter of it, got "
-            f"{self.buckets} and {self.longest}.",
-        )
-
 
 T5_SMALL = T5Config()
 T5_SMALL_TINY = T5Config(
@@ -68,6 +61,11 @@ def build(name: str, config: T5Config) -> onnx.ModelProto:
     Inputs `input_ids`, `attention_mask`: int64 [1, sequence]. Output `last_hidden_state`: float32
     [1, sequence, hidden].
     """
+    require(
+        config.buckets % 4 == 0 and config.longest > config.buckets // 4,
+        f"expected buckets that are a multiple of 4, and a longest distance of more than a quarter of it, got "
+        f"{config.buckets} and {config.longest}.",
+    )
     sizes = (config.sequence, config.hidden, config.heads, config.epsilon)
     net = _Network(GraphWriter(name), SeededWeights(name), *sizes, config)
     writer, tokens = net.writer, [1, config.sequence]

@@ -275,6 +275,7 @@ def test_every_network_has_a_tiny_one_of_its_structure() -> None:
 def test_sizes_that_do_not_fit_one_another_are_one_clear_error(name: str, reason: str) -> None:
     with pytest.raises(zoo.ZooError, match=f"^{name} cannot be built, because its sizes do not fit .*: .*{reason}"):
         zoo.build(name)
+    assert zoo.contains(name)  # so a command says this, and not that there is no such network
 
 
 @pytest.mark.parametrize("sizes", ["layer=3", "layers", "layers=", "layers=x", "layers=0", "layers=3,", ""])
