@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from worldmodel.config import OptimiserConfig
 from worldmodel.errors import IncompatibleCheckpoint, NonFiniteLoss
+from worldmodel.networks.adam import Adam
 from worldmodel.storage import checkpoint_written
 
 Metrics = Mapping[str, float]
@@ -26,7 +27,7 @@ class Optimiser(snt.Module):
         super().__init__()
         self._config, self._variables = config, variables
         self._rate = tf.Variable(config.learning_rate, trainable=False, name="learning_rate")
-        self._adam = snt.optimizers.Adam(self._rate)
+        self._adam = Adam(self._rate)
         # Creates the moments now, so that a training step is traced once and a checkpoint finds them all.
         self._adam.apply([tf.zeros_like(variable) for variable in variables], variables)
         self._adam.step.assign(0)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import sonnet as snt
 import tensorflow as tf
 
 from controller.policies.categorical import Distribution
@@ -17,6 +16,7 @@ from controller.policies.hierarchical import HierarchicalCategorical
 from controller.ppo.config import PpoConfig
 from controller.stored import assign, named
 from worldmodel.data.trajectory import Trajectory
+from worldmodel.networks.adam import Adam
 
 ADAM_EPSILON = 1e-5
 """Adam's epsilon, as in the published code of PPO."""
@@ -104,7 +104,7 @@ class PpoLearner:
     def __init__(self, policy: TrainablePolicy, config: PpoConfig, *, seed: int = 0) -> None:
         self._policy, self._config, self._seed = policy, config, seed
         self._learning_rate = tf.Variable(config.learning_rate, trainable=False, name="learning_rate")
-        self._optimizer = snt.optimizers.Adam(self._learning_rate, epsilon=ADAM_EPSILON)
+        self._optimizer = Adam(self._learning_rate, epsilon=ADAM_EPSILON)
         self._squared_return = tf.Variable(0.0, trainable=False, name="squared_return")
         self.num_updates = 0
         # Adam creates its moments at the first call, which is not possible inside a while loop. A step along zero

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from onnx import helper
 
@@ -44,7 +44,7 @@ def _add(node: Node, inputs: Inputs) -> list[Laid]:
 
 
 def _is_bias(dims: Any, of: Any) -> bool:
-    return len(dims) >= 1 and dims[-1] == of[-1] != 1 and int(np.prod(dims)) == dims[-1]
+    return len(dims) >= 1 and dims[-1] == of[-1] != 1 and math.prod(dims) == dims[-1]
 
 
 def _div(x: Any, y: Any) -> Any:
@@ -154,7 +154,7 @@ def _gemm(node: Node, inputs: Inputs) -> list[Laid]:
     scaled = (
         bias.plain() if (beta := node.attribute("beta", 1.0)) == 1.0 else bias.plain() * tf.cast(beta, product.dtype)
     )
-    if bias.dims[-1:] == product.shape[-1:] and int(np.prod(bias.dims)) == bias.dims[-1]:
+    if bias.dims[-1:] == product.shape[-1:] and math.prod(bias.dims) == bias.dims[-1]:
         return [Laid(tf.nn.bias_add(product, tf.reshape(scaled, [-1])))]
     return [Laid(tf.add(product, scaled))]
 

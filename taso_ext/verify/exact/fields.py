@@ -112,7 +112,7 @@ class PrimeField:
         return self.add(self.mul(high, 2**_HALF), low)
 
     def mean(self, a: Array, axes: tuple[int, ...], *, keepdims: bool = False) -> Array:
-        count = int(np.prod([a.shape[axis] for axis in axes], dtype=np.int64))
+        count = math.prod([a.shape[axis] for axis in axes])
         return self.mul(self.sum(a, axes, keepdims=keepdims), pow(count, -1, self.prime))
 
     def prod(self, a: Array, axes: tuple[int, ...], *, keepdims: bool = False) -> Array:
@@ -127,7 +127,7 @@ class PrimeField:
     def matmul(self, a: Array, b: Array) -> Array:
         """Returns the matrix product of arrays of rank 2 or more, with NumPy's batching."""
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        count = int(np.prod(batch, dtype=np.int64))
+        count = math.prod(batch)
         left, right = (np.broadcast_to(x, (*batch, *x.shape[-2:])).reshape(count, *x.shape[-2:]) for x in (a, b))
         return field_matmul(left, right, self.prime).reshape(*batch, a.shape[-2], b.shape[-1])
 
@@ -269,7 +269,7 @@ class KeyedFunctions:
         digest = self._start(key)
         for operand in operands:
             digest = _mix(digest + (_GOLDEN if operand is None else _digest(operand)))
-        positions = np.arange(int(np.prod(dims, dtype=np.int64)), dtype=np.uint64)
+        positions = np.arange(math.prod(dims), dtype=np.uint64)
         return self._element(_mix(digest + _mix(positions))).reshape(tuple(dims))
 
     def _start(self, key: str) -> Hashes:

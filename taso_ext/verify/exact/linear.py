@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +37,7 @@ class WindowGeometry:
         """Returns `x` with `pads` around it, filled with `fill`."""
         spatial = len(self.kernel)
         widths = list(zip(self.pads[:spatial], self.pads[spatial:], strict=True))
-        return np.pad(x, [(0, 0)] * (x.ndim - spatial) + widths, constant_values=fill)
+        return _surrounded(x, [(0, 0)] * (x.ndim - spatial) + widths, fill)
 
     def gather(self, padded: npt.NDArray[ScalarT], fill: ScalarT | int = 0) -> npt.NDArray[ScalarT]:
         """Returns all windows of a padded input, [*leading, *outputs, *kernel]; elements beyond its end are `fill`."""
@@ -44,12 +45,19 @@ class WindowGeometry:
         reach = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
         needed = [(o - 1) * s + r for o, s, r in zip(self.outputs, self.strides, reach, strict=True)]
         missing = [(0, max(0, n - have)) for n, have in zip(needed, padded.shape[leading:], strict=True)]
-        extended = np.pad(padded, [(0, 0)] * leading + missing, constant_values=fill)
+        extended = _surrounded(padded, [(0, 0)] * leading + missing, fill)
         axes = tuple(range(leading, padded.ndim))
         windows = np.lib.stride_tricks.sliding_window_view(extended, reach, axis=axes)
         starts = [slice(0, (o - 1) * s + 1, s) for o, s in zip(self.outputs, self.strides, strict=True)]
         taps = [slice(None, None, d) for d in self.dilations]
         return windows[(slice(None),) * leading + (*starts, *taps)]
+
+
+def _surrounded(x: npt.NDArray[ScalarT], widths: list[tuple[int, int]], fill: Any) -> npt.NDArray[ScalarT]:
+    """Returns `x` with `widths` elements of `fill` before and after it along each axis."""
+    return (
+        np.pad(x, widths, constant_values=fill) if any(map(any, widths)) else x
+    )  # most have none, and padding is slow
 
 
 def _fold(combine: Callable[[FieldTensor, FieldTensor], FieldTensor]) -> Kernel:
@@ -108,9 +116,9 @@ def convolution(call: Call) -> FieldTensor:
 
     def part(field: Field, x: Part, weight: Part, bias: Part | None) -> Part:
         batch, filters = x.shape[0], weight.shape[0]
-        places = int(np.prod(geometry.outputs))
+        places = math.prod(geometry.outputs)
         windows = geometry.gather(geometry.pad(x))  # [batch, channels, *outputs, *kernel]
-        windows = windows.reshape(batch, groups, -1, places, int(np.prod(geometry.kernel)))
+        windows = windows.reshape(batch, groups, -1, places, math.prod(geometry.kernel))
         columns = windows.transpose(0, 1, 3, 2, 4).reshape(batch, groups, places, -1)
         kernels = weight.reshape(groups, filters // groups, -1).transpose(0, 2, 1)
         result = field.matmul(columns, kernels)  # [batch, groups, places, filters / groups]
@@ -198,7 +206,7 @@ def _pad(call: Call) -> list[FieldTensor]:
     widths = list(zip(pads[: x.rank], pads[x.rank :], strict=True))
 
     def part(field: Field, values: Part, value: Part) -> Part:
-        return np.pad(values, widths, constant_values=value) if widths else values
+        return _surrounded(values, widths, value)
 
     return [x.each(part, fill)]
 
@@ -329,7 +337,7 @@ def _constant_of_shape(call: Call) -> list[FieldTensor]:
 
 def _literals(call: Call, values: list[float]) -> FieldTensor:
     dims = call.output_dims[0]
-    numbers = np.broadcast_to(np.asarray(values, np.float64), (int(np.prod(dims)),))
+    numbers = np.broadcast_to(np.asarray(values, np.float64), (math.prod(dims),))
     return call.arithmetic.constants(numbers.reshape(dims))
 
 

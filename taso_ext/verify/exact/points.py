@@ -55,7 +55,7 @@ def error_bits(source: Graph, target: Graph, points: int) -> float:
 def _elements(graph: Graph) -> int:
     """Returns the number of elements of the smallest output; each element depends on signs of its own."""
     values = graph.values()
-    return max(1, min(int(np.prod(values[id_].dims or ())) for id_ in graph.outputs))
+    return max(1, min(math.prod(values[id_].dims or ()) for id_ in graph.outputs))
 
 
 _PRODUCTS = frozenset(["Mul", "MatMul", "Gemm", "com.microsoft::FusedMatMul", "Conv", "ConvTranspose", "Einsum"])
@@ -83,7 +83,7 @@ def degree_bound(graph: Graph) -> int:
     values, degrees = graph.values(), dict[int, Degree]()
     for node in graph.nodes():
         operands = [degrees.get(id_, (1, 0)) for id_ in node.inputs if id_ >= 0] or [(0, 0)]
-        terms = max([int(np.prod(values[id_].dims or ())) for id_ in node.inputs if id_ >= 0], default=1)
+        terms = max([math.prod(values[id_].dims or ()) for id_ in node.inputs if id_ >= 0], default=1)
         degree = _degree(node, operands, max(terms, 1))
         degrees.update(dict.fromkeys(node.outputs, degree))
     return max(sum(degrees.get(id_, (1, 0))) for id_ in graph.outputs)
@@ -146,7 +146,7 @@ def _decisions(graph: Graph, node: Node) -> float:
     if node.op_type not in EXTREMA:
         return 0.0
     values = graph.values()
-    whole, chosen = (int(np.prod(values[id_].dims or ())) for id_ in (node.inputs[0], node.outputs[0]))
+    whole, chosen = (math.prod(values[id_].dims or ()) for id_ in (node.inputs[0], node.outputs[0]))
     window = node.attributes.get("kernel_shape")
-    candidates = int(np.prod(window)) if isinstance(window, list) else whole // max(chosen, 1)  # type: ignore[arg-type]
+    candidates = math.prod(map(int, window)) if isinstance(window, list) else whole // max(chosen, 1)
     return math.log2(max(candidates, 1))
