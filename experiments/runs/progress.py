@@ -130,20 +130,23 @@ class _LineBar:
         self._display, self._title, self._total, self._clock = display, title, total, clock
         self.started = self._printed = clock()
         # Time and steps done at the first report. The time before it says nothing about speed: a resumed stage begins
-        # above zero, and the first step of a training includes compilation.
+        # above zero, work may be done in portions, and the first step of a training includes compilation.
         self._first: tuple[float, int] | None = None
         self.last_figures = ""
 
     def update(self, done: int, **figures: float) -> None:
         now = self._clock()
-        before = self._first or (self.started, done - 1)
+        before = self._first or ((self.started, 0) if done == 1 else None)
         self._first = self._first or (now, done)
         self.last_figures = f"  {format_figures(figures)}" if figures else ""
         if now - self._printed < SECONDS_BETWEEN_LINES or done >= self._total:
             return
         self._printed = now
-        remaining = (now - before[0]) / max(1, done - before[1]) * (self._total - done)
-        self._display.note(f"{self._title}: {done}/{self._total}  ETA {format_duration(remaining)}{self.last_figures}")
+        eta = ""
+        if before is not None:
+            remaining = (now - before[0]) / max(1, done - before[1]) * (self._total - done)
+            eta = f"  ETA {format_duration(remaining)}"
+        self._display.note(f"{self._title}: {done}/{self._total}{eta}{self.last_figures}")
 
 
 @contextlib.contextmanager

@@ -48,6 +48,17 @@ def test_a_resumed_stage_estimates_from_its_own_steps() -> None:
     assert "93/100  ETA 14 s" in stream.getvalue()
 
 
+def test_a_first_portion_of_steps_says_nothing_of_the_time_that_remains() -> None:
+    stream, clock = io.StringIO(), Clock()
+    with LineProgress(stream, clock).stage("collect", 200) as bar:
+        for done in (50, 100, 150):
+            clock.now += 30
+            bar.update(done)
+    lines = stream.getvalue().splitlines()
+    assert "collect: 50/200" in lines, "a stage that was resumed at 49 looks the same"
+    assert "collect: 100/200  ETA 1 min 00 s" in lines
+
+
 def test_a_first_step_that_takes_long_says_nothing_of_the_others() -> None:
     stream, clock = io.StringIO(), Clock()
     with LineProgress(stream, clock).stage("train", 100) as bar:
