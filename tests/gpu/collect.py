@@ -32,6 +32,8 @@ from taso_ext.files import write_text
 
 RESULTS = Path("experiments/results")
 PRICES = "prices.sqlite"
+PLACED = "placement-two-cores"
+"""The table of networks that are divided among devices which are here."""
 DRIVER = Path("/proc/driver/nvidia/version")
 SETTINGS = ("NVIDIA_TF32_OVERRIDE", "CUDA_VISIBLE_DEVICES")
 """Variables of the environment that change what a GPU computes or how fast."""
@@ -102,6 +104,12 @@ def collect(made: Path, results: Path, device: str) -> list[Path]:
             found.append(_copied(validated, folder / f"{costs}-validated.json"))
         started, *_ = json.loads((report.with_suffix("") / "manifest.json").read_text(encoding="utf-8"))
         commands.setdefault(folder, []).append(shlex.join(["rlflow", *started["argv"]]))
+    for divided in sorted((made / "placed").glob("*.json")):
+        folder = results / PLACED / device
+        found.append(_copied(divided, folder / divided.name))
+        devices = ",".join(json.loads(divided.read_text(encoding="utf-8"))["devices"])
+        said = shlex.join(["rlflow", "place", divided.stem, "-o", divided.stem, "--devices", devices, "--json"])
+        commands.setdefault(folder, []).append(said)
     found += [_written(folder / MACHINE, {"commands": said, **facts}) for folder, said in commands.items()]
     if not found:
         raise UserError(f"{made} has no table, prices or reports: run the other steps of tests/gpu/run.sh first.")

@@ -3,8 +3,8 @@
 #
 #   tests/gpu/run.sh STEP [--device cpu|cuda|tensorrt] [--minutes N] [--smoke] [--dry-run] [GRAPH...]
 #
-# STEP: wheels, install, machine, prices, papers, validate, never-slower, end-to-end, baselines, steptime, collect or
-# pages.
+# STEP: wheels, install, machine, prices, papers, validate, place, never-slower, end-to-end, baselines, steptime, collect
+# or pages.
 # Every step skips what it has finished. Exit status: 0 done; 1 a graph has failed; 75 the time is up, call again.
 #
 # It writes below the current folder only: build/gpu (wheels, virtual environment), runs/gpu/DEVICE (tables, prices),
@@ -38,8 +38,8 @@ main() {
   done
   [[ $minutes =~ ^[0-9]+$ ]] || usage
   case $step in
-    wheels | install | machine | prices | papers | validate | never-slower | end-to-end | baselines | steptime) ;;
-    collect | pages) ;;
+    wheels | install | machine | prices | papers | validate | place | never-slower | end-to-end | baselines) ;;
+    steptime | collect | pages) ;;
     *) usage ;;
   esac
   deadline=$((SECONDS + 60 * minutes))
@@ -178,6 +178,28 @@ validated() {
     limited "$python" -m experiments.cli validate "$file" --device "$device" --json >"$said.part" || return
     mv "$said.part" "$said"
   done
+}
+
+# Divides networks between the device and the CPU, compares the outputs and times both against one core.
+place() {
+  [[ $device != tensorrt ]] || return 0 # a part of a network is a session for CUDA
+  if ((${#graphs[@]} == 0)) && [[ $scale = full ]]; then graphs=(squeezenet1.1 inception-v3); fi
+  each_graph placed
+}
+
+placed() {
+  local devices=$device:0,cpu:0 folder=$made/placed/$1 said=$made/placed/$1.json effort=()
+  [[ $device != cpu ]] || devices=cpu:0,cpu:1
+  [[ $scale = full ]] || effort=(--budget 50 --pairs 2)
+  [[ ! -s $said ]] || return 0
+  if $dry; then
+    limited "$python" -m experiments.cli place "$1" -o "$folder" --force --devices "$devices" "${effort[@]}" --json
+    return
+  fi
+  mkdir -p "$made/placed"
+  limited "$python" -m experiments.cli place "$1" -o "$folder" --force --devices "$devices" "${effort[@]}" --json \
+    >"$said.part" || return
+  mv "$said.part" "$said"
 }
 
 never_slower() { table never-slower; }

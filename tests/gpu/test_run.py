@@ -17,6 +17,7 @@ from environment.runtimes import available_devices
 from experiments.cli import build_parser
 from experiments.reproduce.other_devices import MACHINE, SHOWN
 from tests.commands import contents, read_table
+from tests.gpu.collect import PLACED
 
 SCRIPT = Path(__file__).parent / "run.sh"
 TABLES = ["never-slower", "end-to-end", "baselines", "steptime"]
@@ -51,15 +52,15 @@ def commands(*arguments: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("more", [(), ("--smoke",)], ids=["full", "smoke"])
-@pytest.mark.parametrize("step", ["prices", "papers", "validate", *TABLES])
+@pytest.mark.parametrize("step", ["prices", "papers", "validate", "place", *TABLES])
 def test_the_command_line_knows_every_command(step: str, more: tuple[str, ...]) -> None:
     found = commands(step, *more)
     assert found and all(command[:3] == [sys.executable, "-m", "experiments.cli"] for command in found)
     for command in found:
-        options = build_parser().parse_args(command[3:])
-        graphs = getattr(options, "graphs", None) or getattr(options, "models", [])
-        assert set(graphs) <= set(zoo.names()), command
-        assert options.command == "costs" or options.device == "cuda"
+        options = vars(build_parser().parse_args(command[3:]))
+        graphs = options.get("graphs") or options.get("models") or {options.get("model") or GRAPH}
+        assert set(graphs) <= {*zoo.names(), GRAPH}, command
+        assert options["command"] == "costs" or "cuda" in f"{options.get('device')} {options.get('devices')}"
     tiny = [name for command in found for name in command if "-tiny" in name]
     assert bool(tiny) == bool(more)
 
@@ -157,10 +158,12 @@ def test_the_tables_of_the_cpu_are_not_overwritten() -> None:
 
 @pytest.mark.full
 def test_every_step_runs_without_tensorflow() -> None:
-    for step in ("machine", "prices", "papers", "validate", *TABLES, "collect"):
+    for step in ("machine", "prices", "papers", "validate", "place", *TABLES, "collect"):
         run(step, "--device", "cpu", "--smoke", GRAPH)
     collected = Path("runs/gpu/cpu-smoke/collected")
-    assert {path.name for path in collected.iterdir()} == {*TABLES, f"{GRAPH}-demo"}
+    assert {path.name for path in collected.iterdir()} == {*TABLES, f"{GRAPH}-demo", PLACED}
+    placed = json.loads((collected / PLACED / f"cpu/{GRAPH}.json").read_text(encoding="utf-8"))
+    assert placed["equal"] and placed["devices"] == ["cpu:0", "cpu:1"] and placed["timing"] is not None
     assert (collected / "never-slower/cpu/prices.sqlite").is_file()
     assert {path.name for path in (collected / f"{GRAPH}-demo/cpu").iterdir()} == {
         *("roofline.json", "measured.json", "roofline-validated.json", "measured-validated.json", MACHINE)
