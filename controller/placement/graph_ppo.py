@@ -110,7 +110,8 @@ class GraphPolicy(snt.Module):
         self._embed = snt.nets.MLP([size, size], activate_final=True, name="embed")
         self._messages = [snt.nets.MLP([size, size], name=f"message_{each}") for each in range(config.rounds)]
         self._norms = [snt.LayerNorm(-1, True, True, name=f"norm_{each}") for each in range(config.rounds)]
-        self._score = snt.nets.MLP([size, size, 1], name="score")
+        # On rows: TensorFlow 2.21 writes beyond its buffers when it multiplies [n, 1, r, k] by [k, m] on a CPU.
+        self._score = snt.BatchApply(snt.nets.MLP([size, size, 1], name="score"), num_dims=3)
 
     def encode(self, view: PlacementView) -> tf.Tensor:
         """Returns the state of each group, [G, H]."""

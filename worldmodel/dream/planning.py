@@ -303,8 +303,10 @@ def _drawn_plans(
         over |= ~legal.any(axis=1)
         if over.all():
             break
+        scores = np.full(legal.shape, -np.inf)
+        drawn = np.nonzero(legal)  # a few of the table's actions
         # If only actions without any share are legal, one of them is still drawn.
-        scores = np.where(legal, np.maximum(logits, -700.0) + generator.gumbel(size=legal.shape), -np.inf)
+        scores[drawn] = np.maximum(logits, -700.0)[drawn[1]] + generator.gumbel(size=len(drawn[1]))
         if t < len(guess) and legal[0, guess[t]]:
             scores[0, guess[t]] = np.inf
         taken[:, t] = np.where(over, dream.num_actions, scores.argmax(axis=1))

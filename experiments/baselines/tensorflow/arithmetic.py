@@ -127,14 +127,15 @@ ELEMENTWISE: dict[str, Operator] = {
 def _matmul(node: Node, inputs: Inputs) -> list[Laid]:
     left, right = required(inputs, 2)
     a, b = left.plain(), right.plain()
-    if left.rank > 2 and right.rank == 2:  # one large product instead of a batch of small ones, as in Keras' Dense
-        rows = tf.matmul(tf.reshape(a, [-1, left.dims[-1]]), b)
-        return [Laid(tf.reshape(rows, [*left.dims[:-1], right.dims[-1]]))]
     if left.rank == 1:
         a = tf.expand_dims(a, 0)
     if right.rank == 1:
         b = tf.expand_dims(b, 1)
-    product = tf.matmul(a, b)
+    if left.rank > 2 and right.rank <= 2:  # one large product instead of a batch of small ones, as in Keras' Dense
+        rows = tf.matmul(tf.reshape(a, [-1, left.dims[-1]]), b)
+        product = tf.reshape(rows, [*left.dims[:-1], b.shape[-1]])
+    else:
+        product = tf.matmul(a, b)
     if left.rank == 1:
         product = tf.squeeze(product, -2)
     if right.rank == 1:

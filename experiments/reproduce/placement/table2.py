@@ -48,6 +48,8 @@ BUDGET = {"smoke": 40, "full": 20_000}
 AGENT_BUDGET = {"smoke": 40, "full": 4_000}
 VERSION = 2
 """Version of simulator and placers: it is raised when either changes, so that earlier units are not read."""
+GRAPH_PPO_VERSION = 3
+"""The same for PPO with a graph encoder."""
 _ROWS = (*BASELINES, *SEARCHES, *TOWERS)
 
 COLUMNS = {
@@ -138,7 +140,7 @@ def placed(network: Network, machine: str, placer: str, budget: int, seed: int, 
         "placer": placer,
         "budget": budget,
         "seed": seed,
-        "version": VERSION,
+        "version": GRAPH_PPO_VERSION if placer == "ppo" else VERSION,
     }
 
     def work() -> Record:

@@ -27,7 +27,7 @@ from experiments.executors.local import Unit
 from experiments.executors.units import Record, once
 from experiments.reproduce.options import add_seed, chosen_seed, named, run_units
 from experiments.reproduce.placement.networks import Network, add_networks, chosen_networks, problem_of
-from experiments.reproduce.placement.table2 import MACHINES, VERSION
+from experiments.reproduce.placement.table2 import GRAPH_PPO_VERSION, MACHINES
 from experiments.reproduce.table import UNDEFINED, Row, Table
 from experiments.runs.progress import ProgressDisplay
 
@@ -97,7 +97,7 @@ def placed(network: Network, others: Sequence[Network], updates: int, seed: int,
         "groups": [each.groups for each in (network, *others)],
         "updates": updates,
         "seed": seed,
-        "version": VERSION,
+        "version": GRAPH_PPO_VERSION,
     }
 
     def work() -> Record:

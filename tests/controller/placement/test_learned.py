@@ -137,6 +137,17 @@ def test_one_policy_places_problems_of_other_sizes_and_machines() -> None:
         assert found.max() <= gpus
 
 
+@pytest.mark.parametrize("groups", [1, 3])
+def test_pairs_of_groups_and_devices_are_scored_as_rows(groups: int) -> None:
+    """TensorFlow 2.21 damages the heap when it multiplies [n, 1, r, k] by [k, m] on a CPU; a graph may be one group."""
+    agent, view = GraphPpo(SMALL_PPO, seed=0), PlacementView(sample(groups))
+    state = agent.policy.encode(view)
+    scores = tf.function(lambda before: agent.policy.logits(view, state, before))
+    program = scores.get_concrete_function(tf.TensorSpec([8, *view.work.shape])).graph
+    products = [each for each in program.get_operations() if "MatMul" in each.type]
+    assert products and all(each.inputs[0].shape.rank == each.inputs[1].shape.rank for each in products)
+
+
 @pytest.mark.full
 def test_a_policy_for_towers_of_two_places_towers_of_three_without_training() -> None:
     """Zero-shot: at least one of three seeds places unseen towers about as well as one GPU does, or better."""

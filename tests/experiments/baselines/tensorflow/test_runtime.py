@@ -134,6 +134,7 @@ CASES: dict[str, Any] = {
     "MatMul of broadcast": one_node("MatMul", [(2, 1, 3, 4), (6, 4, 5)]),
     "MatMul of a vector": one_node("MatMul", [(4,), (2, 4, 5)]),
     "MatMul by a vector": one_node("MatMul", [(2, 3, 4), (4,)]),
+    "MatMul of four dimensions by a vector": one_node("MatMul", [(2, 1, 3, 4), (4,)]),
     "Gemm": one_node("Gemm", [(3, 4), floats(5, 4), floats(5)], transB=1, alpha=0.5, beta=2.0),
     "Gemm transposed": one_node("Gemm", [(4, 3), (4, 5)], transA=1),
     "Gemm with a matrix": one_node("Gemm", [(3, 4), (4, 5), floats(3, 1)]),
