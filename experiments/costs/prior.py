@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
+from environment.costs.learned.adaptation import errors_of
 from environment.costs.learned.prior import FILE, Prior, Timed, write_prior
 from environment.costs.measured.cost_model import Measured
 from environment.costs.measured.kernel_prices import KernelPrices, split_key
@@ -90,7 +91,7 @@ def prior_of(prices: PriceList, graphs: Sequence[RecordedGraphs], command: str) 
     """Returns the prior of all kernels of some graphs that have been timed.
 
     Raises:
-      UserError: no kernel has been timed.
+      UserError: no kernel has been timed, or only kernels of one family of networks.
     """
     families = tuple(sorted({network.family for network in graphs}))
     run_by: dict[str, set[int]] = {}
@@ -105,4 +106,10 @@ def prior_of(prices: PriceList, graphs: Sequence[RecordedGraphs], command: str) 
     ]
     if not kernels:
         raise UserError(f"{prices.place} has no prices of the zoo's kernels. Run this command without --write-only.")
-    return Prior(prices.setting, datetime.now(UTC).strftime("%Y-%m-%d"), command, families, tuple(kernels))
+    if len(frozenset[int]().union(*(each.families for each in kernels))) < 2:
+        raise UserError(
+            f"{prices.place} has kernels of one family of networks only, and intervals are calibrated on families that "
+            "are left out. Run this command without --write-only."
+        )
+    date = datetime.now(UTC).strftime("%Y-%m-%d")
+    return Prior(prices.setting, date, command, families, tuple(kernels), errors_of(kernels))

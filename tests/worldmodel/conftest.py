@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import tracing
 from tests.worldmodel.toy_world import SIGNATURE, SMALL, ToyEnv, uniform_policy
 from worldmodel.data.episodes import EpisodeBuffer, collect
 from worldmodel.fitting import fit
@@ -21,6 +24,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents and TRAINED & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group("toy world"))
+
+
+@pytest.fixture(autouse=True)
+def uncompiled(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Runs every test without XLA, see `tests.tracing`, but for those that ask for `compiled`."""
+    with contextlib.nullcontext() if "compiled" in request.fixturenames else tracing.uncompiled():
+        yield
+
+
+@pytest.fixture
+def compiled() -> None:
+    """Dreamed steps are compiled by XLA, as they are outside tests."""
 
 
 @pytest.fixture(scope="session")

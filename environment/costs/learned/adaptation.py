@@ -4,7 +4,7 @@ Between machines and runtimes, kernels of one family of operators become faster 
 `REFERENCES` kernels that span the features are timed once on a new machine. Whatever else has been timed here counts
 too. The factor of a family is the mean of what was found, as a logarithm, drawn towards the mean of all families, as a
 normal prior does (James and Stein 1961). Then the model is fitted anew to the shipped prices, by these factors, and to
-the prices of this machine.
+the prices of this machine. How wide intervals are is shipped too: finding it out takes four fits more.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from environment.costs.learned.features import estimate, family_of, features
 from environment.costs.learned.prior import Prior, Timed, shipped_prior
-from environment.costs.learned.regressor import Model, Regressor, Rows, Trees, Values, fit
+from environment.costs.learned.regressor import Model, Regressor, Rows, Trees, Values, left_out_errors
 from environment.costs.learned.work import FAMILIES
 from environment.costs.limits import NoisyClock
 from environment.costs.measured.kernel_prices import KernelPrices, known_reference_ms
@@ -32,6 +32,8 @@ _DRAWN = 4.0
 """A family's factor is drawn to that of all families as if this many timings had found the latter."""
 _OWN_WEIGHT = 3.0
 """Weight of a price of this machine in the model, where a shipped one weighs 1."""
+_KEPT_ERRORS = 1000
+"""Most errors that a prior keeps of those that its intervals are calibrated by."""
 _LEAST_RATIO = 1e-6
 """Least time of a kernel as a ratio to the reference kernel: some take less than the clock can tell."""
 
@@ -119,22 +121,33 @@ def references(prior: Prior, most: int = REFERENCES) -> tuple[str, ...]:
 
 def _adapted(prior: Prior, own: dict[str, float]) -> Regressor:
     """Returns the model of a prior, adapted to the times of kernels here, given as ratios to the reference kernel."""
+    errors = np.array(prior.errors)
     if not own:
-        return _fitted(prior)
+        return Regressor(_unadapted(prior), errors)
     own_rows = features(list(own))
     own_values = np.log(np.maximum(list(own.values()), _LEAST_RATIO)) - estimate(own_rows)
     predicted, _ = _unadapted(prior).predict(own_rows)
     factors = family_factors(family_of(own_rows), own_values - predicted)
-    others = [each for each in prior.kernels if each.key not in own]
-    rows, values = _rows(others)
+    rows, values = _rows([each for each in prior.kernels if each.key not in own])
     values = values + factors[family_of(rows)]
-    groups = [each.families for each in others]
-    return fit(
+    model = Trees.fit(
         np.concatenate([rows, own_rows]),
         np.concatenate([values, own_values]),
-        [*groups, *(len(own) * [frozenset[int]()])],
-        weights=np.concatenate([np.ones(len(rows)), np.full(len(own), _OWN_WEIGHT)]),
+        np.concatenate([np.ones(len(rows)), np.full(len(own), _OWN_WEIGHT)]),
     )
+    return Regressor(model, errors)
+
+
+def errors_of(kernels: Sequence[Timed]) -> tuple[float, ...]:
+    """Returns the errors of a prior with such kernels, see `Prior`.
+
+    Raises:
+      ValueError: they are of one family of networks only.
+    """
+    rows, values = _rows(kernels)
+    errors = left_out_errors(rows, values, [each.families for each in kernels], np.ones(len(rows)))
+    ranks = np.linspace(0, len(errors) - 1, min(_KEPT_ERRORS, len(errors)))
+    return tuple(errors[np.round(ranks).astype(int)].tolist())
 
 
 def family_factors(families: npt.NDArray[np.intp], residuals: Values) -> Values:
@@ -153,15 +166,8 @@ def family_factors(families: npt.NDArray[np.intp], residuals: Values) -> Values:
 
 @cache
 def _unadapted(prior: Prior) -> Model:
-    """Returns the model alone, whose intervals are not asked for."""
     rows, values = _rows(prior.kernels)
     return Trees.fit(rows, values, np.ones(len(rows)))
-
-
-@cache
-def _fitted(prior: Prior) -> Regressor:
-    rows, values = _rows(prior.kernels)
-    return fit(rows, values, [each.families for each in prior.kernels])
 
 
 def _rows(kernels: Sequence[Timed]) -> tuple[Rows, Values]:

@@ -17,7 +17,7 @@ from environment.costs.prices.sqlite_file import DatabaseError
 from taso_ext.files import write_atomically
 
 FILE = Path(__file__).with_name("prior.json.gz")
-FORMAT = 1
+FORMAT = 2
 """Version of the file's contents."""
 
 
@@ -49,6 +49,8 @@ class Prior:
       command: the command that wrote the file.
       families: names of the families of networks.
       kernels: the kernels.
+      errors: how wrong predictions of left-out kernels were, see `regressor.Regressor`, at even ranks; intervals are
+        as wide as they require.
     """
 
     setting: Setting
@@ -56,12 +58,14 @@ class Prior:
     command: str
     families: tuple[str, ...]
     kernels: tuple[Timed, ...]
+    errors: tuple[float, ...]
 
 
 def write_prior(prior: Prior, path: Path) -> None:
     """Writes a prior to a file; equal priors make equal files."""
     head = {"format": FORMAT, "setting": asdict(prior.setting), "date": prior.date, "command": prior.command}
-    lines = [json.dumps(head | {"families": prior.families, "kernels": len(prior.kernels)})]
+    errors = [float(f"{each:.4g}") for each in prior.errors]
+    lines = [json.dumps(head | {"families": prior.families, "kernels": len(prior.kernels), "errors": errors})]
     for each in sorted(prior.kernels, key=lambda kernel: kernel.key):
         figures = [float(f"{each.ratio:.5g}"), float(f"{each.spread:.2g}"), each.timings, sorted(each.families)]
         lines.append(json.dumps([each.key, *figures], separators=(",", ":")))
@@ -87,8 +91,8 @@ def read_prior(path: Path = FILE) -> Prior:
         )
         if len(kernels) != head["kernels"]:
             raise ValueError(f"it has {len(kernels)} kernels of {head['kernels']}")
-        setting = Setting(**head["setting"])
-        return Prior(setting, head["date"], head["command"], tuple(head["families"]), kernels)
+        setting, errors = Setting(**head["setting"]), tuple(map(float, head["errors"]))
+        return Prior(setting, head["date"], head["command"], tuple(head["families"]), kernels, errors)
     except DatabaseError:
         raise
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:

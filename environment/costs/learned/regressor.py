@@ -140,11 +140,11 @@ class Regressor:
 
     Attributes:
       model: the model.
-      scores: sorted errors [m] of kernels of left-out families, each as a multiple of the deviation that was stated.
+      errors: sorted errors [m] of kernels of left-out families, see `left_out_errors`.
     """
 
     model: Model
-    scores: Values
+    errors: Values
 
     def predict(self, rows: Rows, level: float = LEVEL) -> tuple[Values, Values]:
         """Returns the predicted values [n], and half the widths of their intervals of probability `level` [n]."""
@@ -153,8 +153,8 @@ class Regressor:
 
     def factor(self, level: float) -> float:
         """Returns the half width of the interval of probability `level`, as a multiple of a stated deviation."""
-        place = min(int(np.ceil(level * (len(self.scores) + 1))), len(self.scores)) - 1
-        return float(self.scores[place])
+        place = min(int(np.ceil(level * (len(self.errors) + 1))), len(self.errors)) - 1
+        return float(self.errors[place])
 
 
 def fit(
@@ -175,10 +175,19 @@ def fit(
       kind: fits the model.
     """
     weights = np.ones(len(rows)) if weights is None else weights
-    return Regressor(kind(rows, values, weights), _scores(rows, values, groups, weights, kind))
+    return Regressor(kind(rows, values, weights), left_out_errors(rows, values, groups, weights, kind))
 
 
-def _scores(rows: Rows, values: Values, groups: Sequence[frozenset[int]], weights: Values, kind: Fit) -> Values:
+def left_out_errors(
+    rows: Rows, values: Values, groups: Sequence[frozenset[int]], weights: Values, kind: Fit = Trees.fit
+) -> Values:
+    """Returns the errors of each family's kernels, predicted by a model that was fitted without it; sorted.
+
+    They are multiples of the deviation that was stated. For the arguments see `fit`.
+
+    Raises:
+      ValueError: there is only one family.
+    """
     found = []
     for part in parts(groups, _FOLDS):
         out = np.array([bool(each & part) for each in groups])

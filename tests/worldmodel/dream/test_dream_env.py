@@ -113,6 +113,17 @@ class FirstLegal:
         return action, tf.gather(bits, action, batch_dims=1), tf.reduce_sum(bits, axis=-1)
 
 
+@pytest.mark.usefixtures("compiled")
+def test_steps_compiled_by_xla_are_the_same(world_model: WorldModel, starts: StartStates) -> None:
+    """A rollout's steps are, single steps are not; latents are the likeliest."""
+    dream = DreamEnv(world_model, starts, replace(LENIENT, temperature=0.0, root_fraction=1.0))
+    played = dream.rollout(FirstLegal(), batch=3, horizon=6, seed=4)
+    followed = dream.follow(dream.start(3, tf.constant([0, 0])), played.action.numpy())
+    np.testing.assert_allclose(followed.state, played.state, atol=1e-4)
+    np.testing.assert_allclose(np.where(played.alive, followed.reward, 0.0), played.reward, atol=1e-4)
+    np.testing.assert_array_equal(followed.legal, played.legal)
+
+
 @pytest.mark.parametrize("horizon", [2, 20])
 def test_rollouts_compiled_as_a_whole_are_the_same(
     world_model: WorldModel, starts: StartStates, horizon: int, monkeypatch: pytest.MonkeyPatch

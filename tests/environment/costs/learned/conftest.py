@@ -13,9 +13,8 @@ NUMBER = Trees.NUMBER  # read before a test begins, and so before `small_forests
 
 
 def forget() -> None:
-    """Forgets the models that are fitted once in a process."""
-    for fitted in (adaptation._unadapted, adaptation._fitted):
-        fitted.cache_clear()
+    """Forgets the model that is fitted once in a process."""
+    adaptation._unadapted.cache_clear()
 
 
 @pytest.fixture(scope="module", autouse=True)

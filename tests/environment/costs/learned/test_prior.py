@@ -31,7 +31,7 @@ def test_a_written_file_is_read_as_it_was_and_equal_ones_are_equal(tmp_path: Pat
 
 
 def of_version_99(data: bytes) -> bytes:
-    return gzip.compress(gzip.decompress(data).replace(b'"format": 1', b'"format": 99', 1))
+    return gzip.compress(gzip.decompress(data).replace(b'"format": 2', b'"format": 99', 1))
 
 
 def without_its_end(data: bytes) -> bytes:
