@@ -155,6 +155,7 @@ def test_the_first_ctrl_c_ends_a_climb_with_a_result_and_the_second_one_stops_it
         run, output = tmp_path / f"run{times}", tmp_path / f"out{times}.onnx"
         command = [sys.executable, "-m", "experiments.cli", "optimise", "bert-base-tiny", "-o", str(output)]
         command += ["--controller", "climb", "--time", "3600", "--run-dir", str(run), "--set", "measure.pairs=2"]
+        command += ["--costs", "roofline:xeon"]
         with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
             wait_until((run / "metrics.jsonl").is_file, process)  # a first graph was timed
             process.send_signal(signal.SIGINT)
