@@ -93,7 +93,7 @@ class Exploration:
         self._translated_for = 0  # number of constructors
         self.inexpressible: dict[str, str] = {}
         self._answers = 0
-        self._program.run("".join(f"(ruleset {name})" for name in _ASK))
+        self._program.run(*(f"(ruleset {name})" for name in _ASK))
 
     def run(self, on_round: Callable[[int, int], None] | None = None) -> Explored:
         """Explores until a limit is reached or nothing is new.
@@ -188,14 +188,14 @@ class Exploration:
         self._asking[pattern] = _Asking(pattern, name, body, columns)
         ruleset = _ASK[pattern.is_multiple]
         self._program.run(
-            f"(relation {name} ({' '.join(['i64'] * len(columns))}))"
-            f'(rule ({body}) (({name} {" ".join(columns)})) :ruleset {ruleset} :name "{name}")'
+            f"(relation {name} ({' '.join(['i64'] * len(columns))}))",
+            f'(rule ({body}) (({name} {" ".join(columns)})) :ruleset {ruleset} :name "{name}")',
         )
 
     def _ask(self) -> None:
         """Asks the oracle about all matches that look like none before, and tells the e-graph its answers."""
         frozen, integer = self._program.frozen(), self._program.egraph.value_to_i64
-        text: list[str] = []
+        commands: list[str] = []
         for asking in self._asking.values():
             for row in frozen[asking.name].rows:
                 question = tuple(map(integer, row.inputs))
@@ -211,11 +211,11 @@ class Exploration:
                 )
                 if answer is not None:
                     self._answers += 1
-                    text += self._told(asking, question, answer)
-        self._program.run("\n".join(text))
+                    commands += self._told(asking, question, answer)
+        self._program.run(*commands)
 
     def _told(self, asking: _Asking, question: tuple[int, ...], answer: Answer) -> Iterator[str]:
-        """Yields the text that tells the e-graph an answer, and the rule that carries out answers of a new form."""
+        """Yields the commands that tell the e-graph an answer, and the rule that carries out answers of a new form."""
         template = answer.template
         if template not in asking.applied:
             name = asking.applied[template] = f"{asking.name}-{len(asking.applied)}"
