@@ -1,4 +1,4 @@
-"""Contexts without and with the traces of `tf.function`, and without XLA.
+"""Contexts without and with the traces of `tf.function`.
 
 Tracing a training takes 20 seconds, and a step of a small training less than one.
 """
@@ -31,19 +31,6 @@ def untraced() -> Iterator[None]:
 def traced() -> Iterator[None]:
     """Compiles again, within the context, for the parts with many steps of a test that is otherwise `untraced`."""
     with _eagerly(False):
-        yield
-
-
-@contextlib.contextmanager
-def uncompiled() -> Iterator[None]:
-    """Traces dreamed steps, within the context, and does not compile them by XLA.
-
-    XLA takes seconds for each model and each number of rows, and makes long dreams fast; those of tests are short.
-    """
-    from worldmodel.world_model import WorldModel
-
-    with pytest.MonkeyPatch.context() as patches:
-        patches.setattr(WorldModel, "compiled_dream_step", WorldModel.dream_step)
         yield
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests import tracing
 from tests.worldmodel.toy_world import SIGNATURE, SMALL, ToyEnv, uniform_policy
 from worldmodel.data.episodes import EpisodeBuffer, collect
 from worldmodel.fitting import fit
@@ -26,16 +25,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("toy world"))
 
 
-@pytest.fixture(autouse=True)
-def uncompiled(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Runs every test without XLA, see `tests.tracing`, but for those that ask for `compiled`."""
-    with contextlib.nullcontext() if "compiled" in request.fixturenames else tracing.uncompiled():
-        yield
+@pytest.fixture(autouse=True, scope="package")
+def uncompiled() -> Iterator[Any]:
+    """Dreams without XLA, which takes seconds for each model and number of rows; yields what would compile a step."""
+    compiling = WorldModel.compiled_dream_step
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(WorldModel, "compiled_dream_step", WorldModel.dream_step)
+        yield compiling
 
 
 @pytest.fixture
-def compiled() -> None:
-    """Dreamed steps are compiled by XLA, as they are outside tests."""
+def compiled(uncompiled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiles dreamed steps by XLA, as outside tests; a model that has dreamed without it goes on without it."""
+    monkeypatch.setattr(WorldModel, "compiled_dream_step", uncompiled)
 
 
 @pytest.fixture(scope="session")

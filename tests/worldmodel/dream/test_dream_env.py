@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import replace
@@ -116,8 +117,10 @@ class FirstLegal:
 @pytest.mark.usefixtures("compiled")
 def test_steps_compiled_by_xla_are_the_same(world_model: WorldModel, starts: StartStates) -> None:
     """A rollout's steps are, single steps are not; latents are the likeliest."""
-    dream = DreamEnv(world_model, starts, replace(LENIENT, temperature=0.0, root_fraction=1.0))
+    model = copy.copy(world_model)  # so that the shared one never compiles
+    dream = DreamEnv(model, starts, replace(LENIENT, temperature=0.0, root_fraction=1.0))
     played = dream.rollout(FirstLegal(), batch=3, horizon=6, seed=4)
+    assert model.compiled_dream_step is not model.dream_step
     followed = dream.follow(dream.start(3, tf.constant([0, 0])), played.action.numpy())
     np.testing.assert_allclose(followed.state, played.state, atol=1e-4)
     np.testing.assert_allclose(np.where(played.alive, followed.reward, 0.0), played.reward, atol=1e-4)
