@@ -92,6 +92,8 @@ def read_prior(path: Path = FILE) -> Prior:
         if len(kernels) != head["kernels"]:
             raise ValueError(f"it has {len(kernels)} kernels of {head['kernels']}")
         setting, errors = Setting(**head["setting"]), tuple(map(float, head["errors"]))
+        if not errors:
+            raise ValueError("it has no errors to calibrate intervals by")
         return Prior(setting, head["date"], head["command"], tuple(head["families"]), kernels, errors)
     except DatabaseError:
         raise

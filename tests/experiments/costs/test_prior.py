@@ -79,3 +79,15 @@ def test_a_played_search_times_few_kernels() -> None:
     assert 0 < used <= 2 and kernels == 4 and lost == 0
     unknown = np.array([np.nan, 1.0, 0.5, 0.5])
     assert played_search(runs, Predicted(timed, np.full(4, 0.3), unknown)) == (0, 0, 0.0)
+
+
+def test_kernels_of_one_family_cannot_calibrate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "recorded_graphs", lambda: first_kernels(3)[:1])
+    price_without_a_clock(monkeypatch)
+    arguments = ["costs", "prior", "--output", str(tmp_path / "p.gz"), "--database", str(tmp_path / "d.sqlite")]
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert "one family" in error and "--write-only" in error and "Traceback" not in error
+    assert not (tmp_path / "p.gz").exists()

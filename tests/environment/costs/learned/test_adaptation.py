@@ -13,6 +13,7 @@ from environment.costs.learned.adaptation import (
     REFERENCES,
     Predictions,
     Predictor,
+    errors_of,
     family_factors,
     missing_references,
     references,
@@ -46,6 +47,11 @@ def price_list(folder: Path, processor: str) -> PriceList:
 def test_the_setting_of_the_prior_needs_no_reference_kernels(tmp_path: Path) -> None:
     assert missing_references(price_list(tmp_path, PRIOR.setting.processor)) == []
     assert set(missing_references(price_list(tmp_path, "another"))) == set(references(PRIOR))
+
+
+def test_the_shipped_errors_are_those_of_the_shipped_kernels() -> None:
+    prior = shipped_prior()
+    assert errors_of(prior.kernels) == pytest.approx(prior.errors, rel=1e-3)
 
 
 def test_reference_kernels_are_few_and_of_many_kinds() -> None:

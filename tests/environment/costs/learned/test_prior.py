@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +35,10 @@ def of_version_99(data: bytes) -> bytes:
     return gzip.compress(gzip.decompress(data).replace(b'"format": 2', b'"format": 99', 1))
 
 
+def without_errors(data: bytes) -> bytes:
+    return gzip.compress(re.sub(rb'"errors": \[[^]]*\]', b'"errors": []', gzip.decompress(data), count=1))
+
+
 def without_its_end(data: bytes) -> bytes:
     return gzip.compress(b"\n".join(gzip.decompress(data).splitlines()[:-3]))
 
@@ -45,8 +50,9 @@ def without_its_end(data: bytes) -> bytes:
         (lambda data: b"no such format", "cannot be read"),
         (without_its_end, "kernels of"),
         (of_version_99, "version 99"),
+        (without_errors, "no errors"),
     ],
-    ids=["truncated", "something else", "without its end", "newer"],
+    ids=["truncated", "something else", "without its end", "newer", "without errors"],
 )
 def test_a_bad_file_is_one_error(spoil: object, said: str, tmp_path: Path) -> None:
     path = tmp_path / "prior.json.gz"
