@@ -1,7 +1,7 @@
 """Does a warmer dream make the real result better? A sweep of the dream's temperature (the papers' Table III).
 
 rlflow reproduce table3
-rlflow reproduce table3 --worlds "best, on paper" --seeds 0,1 --temperatures 0,1,2
+rlflow reproduce table3 squeezenet1.1 --worlds "best, on paper" --seeds 0,1 --temperatures 0,1,2
 
 The temperature acts while the policy is trained; one world model a seed serves all temperatures. In a deterministic
 world a temperature has nothing to act on, so that there are four:
@@ -22,14 +22,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from environment import zoo
 from environment.measurement.effort import FEWEST_PAIRS
 from experiments.config.run import load_config
 from experiments.config.tree import as_mapping
 from experiments.errors import UserError
 from experiments.executors.choice import chosen_executor
 from experiments.executors.units import COMMITTED, DIRECTORY, UNITS, Record
-from experiments.reproduce.options import add_seeds, chosen_seeds, named, require_one_process
+from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, require_one_process
 from experiments.reproduce.papers.printed import TEMPERATURES
 from experiments.reproduce.search.plays import ON_PAPER, SMALL, slug
 from experiments.reproduce.table import UNDEFINED, Table
@@ -86,6 +85,7 @@ FORMATS = {key: ".2f" for key in COLUMNS if key.split()[0] in (*USUAL, "printed"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this table has."""
+    add_graphs(parser, "those of each world")
     add_seeds(parser, SEEDS)
     parser.add_argument("--worlds", metavar="A;B;…", help=f"worlds (all that are possible: {'; '.join(WORLDS)})")
     parser.add_argument("--temperatures", metavar="A,B,…", help=f"temperatures ({DEFAULT['full']})")
@@ -112,7 +112,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     sentences: list[str] = []
     figures = {}
     for world_name, world in worlds.items():
-        for name in [zoo.tiny(world.graphs[0])] if options.scale == "smoke" else world.graphs:
+        for name in chosen_graphs(options, world.graphs, world.graphs[:1]):
             sweep = sweep_of(name, world_name, world, temperatures, seeds, options)
             records = swept(sweep, options, progress)
             (series,) = series_of(records, KEY)
