@@ -9,6 +9,7 @@ import json
 import shlex
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -497,9 +498,11 @@ def _train(options: argparse.Namespace) -> int:
 def _reproduce_all(options: argparse.Namespace) -> int:
     """Makes every table; one that cannot be made does not keep the others from it."""
     from experiments.reproduce import TABLES
+    from experiments.runs.progress import format_duration
 
     failed = []
-    for name in TABLES:
+    for number, name in enumerate(TABLES, start=1):
+        begun = time.monotonic()
         output = [] if options.output is None else ["-o", str(options.output / name)]
         arguments = ["reproduce", name, "--scale", options.scale, *output, *["--force"] * options.force]
         each = build_parser().parse_args(arguments)
@@ -511,6 +514,7 @@ def _reproduce_all(options: argparse.Namespace) -> int:
             status = DIFFERENT
         if status:
             failed.append(name)
+        print(f"{name} took {format_duration(time.monotonic() - begun)} ({number} of {len(TABLES)} tables).\n")
     made = len(TABLES) - len(failed)
     print(f"\n{made} of {len(TABLES)} tables are made{': all but ' * bool(failed)}{', '.join(failed)}.")
     return BAD_INPUT if failed else 0

@@ -49,6 +49,8 @@ if TYPE_CHECKING:  # matplotlib is imported when something is drawn
 
 BEYOND = 0.02
 """Signs are compared only for measured ratios that differ from 1 by more than this."""
+QUICK = ("squeezenet1.1", "inception-v3", "bert-base", "nasrnn")
+"""The graphs whose tiny variants a quick look at the scale `smoke` is content with."""
 
 COLUMNS = {
     "graph": "cleaned in full",
@@ -119,7 +121,7 @@ def studies(options: argparse.Namespace, progress: ProgressDisplay) -> list[Meas
       UserError: an unknown graph, a negative seed, fewer than one thread, or more than one process.
     """
     require_one_process(options)
-    names, costs, rules = chosen_graphs(options), costs_of(options), RuleSet.default()
+    names, costs, rules = chosen_graphs(options, quick=QUICK), costs_of(options), RuleSet.default()
     seed = chosen_seed(options)
     return [MeasuredGraph(name, rules, costs, options.scale, seed, progress) for name in names]
 

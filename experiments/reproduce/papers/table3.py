@@ -41,7 +41,7 @@ from taso_ext import RuleSet
 
 NAME = "table3"
 KEY = "dream.temperature"
-SEEDS = "0,1,2,3,4"
+SEEDS = {"smoke": "0", "full": "0,1,2,3,4"}
 DEFAULT = {"smoke": "0,2", "full": "0,0.1,0.5,0.75,1,1.2,1.5,1.75,2,2.5,3"}
 NOISY = ("device=cpu", "evaluate.climb_seconds=0", "recollect.rounds=1", "dream.noise=true")
 CLOCKED = "costs=endtoend:cpu:noise=resampled"
@@ -86,7 +86,7 @@ FORMATS = {key: ".2f" for key in COLUMNS if key.split()[0] in (*USUAL, "printed"
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this table has."""
     add_graphs(parser, "those of each world")
-    add_seeds(parser, SEEDS)
+    add_seeds(parser, SEEDS["full"])
     parser.add_argument("--worlds", metavar="A;B;…", help=f"worlds (all that are possible: {'; '.join(WORLDS)})")
     parser.add_argument("--temperatures", metavar="A,B,…", help=f"temperatures ({DEFAULT['full']})")
     parser.add_argument(
@@ -107,7 +107,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         progress.note(f"The world '{PRICES}' is left out, because no --prices are named.")
         worlds = {name: world for name, world in worlds.items() if name != PRICES}
     temperatures = options.temperatures or DEFAULT[options.scale]
-    seeds = chosen_seeds(options, SEEDS)
+    seeds = chosen_seeds(options, SEEDS[options.scale])
     rows: list[Record] = []
     sentences: list[str] = []
     figures = {}
