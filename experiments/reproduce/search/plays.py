@@ -54,7 +54,7 @@ SMALL = (
     *("cmaes.generations=1", "cmaes.population=4", "cmaes.rollouts=1", "cmaes.features=4", "cmaes.keys=4"),
     *("mpc.plans=8", "mpc.elites=2", "mpc.iterations=1", "mpc.horizon=3", "mpc.replan=3"),
 )
-"""Changes that make everything that learns small, for a quick look."""
+"""Changes that make everything that learns small, for a quick look, also where a row makes it large."""
 ROUNDS = (
     *("recollect.rounds=4", "recollect.episodes=50", "recollect.steps=300"),
     *("ppo.updates=50", "cmaes.generations=50"),
@@ -121,7 +121,8 @@ class Play:
         """The settings of the run."""
         limit = () if self.player.learns else (f"search.seconds={self.seconds}",)
         priced = (f"costs={self.costs}", f"device={self.device}", "evaluate.climb_seconds=0")
-        changes = (*priced, *self.player.changes(self.scale), *limit, *self.player.settings)
+        own, schedule = (*limit, *self.player.settings), self.player.changes(self.scale)
+        changes = (*priced, *own, *schedule) if self.scale == "smoke" else (*priced, *schedule, *own)
         values = {"controller": self.player.controller, "seed": self.seed}
         return effective(load_config(self.player.preset, values, changes))
 
