@@ -99,14 +99,19 @@ class OperatorCosts:
         return kept
 
     def _find_with_classes(self, graph: Graph, fresh: Mapping[int, int]) -> None:
-        """Lowers the operators of which nothing is expected. Expected costs are not written to the database."""
+        """Lowers the operators, unless a cost is expected of each of them; expected costs are not written anywhere.
+
+        One fused kernel stands for several operators and counts for one of them. So costs that are found are not mixed
+        with costs that are expected: the kernel could count twice, or not at all.
+        """
         by_distance = self._classes.names(graph)
         expected = {name: self._classes.expected(by_distance, position) for name, position in fresh.items()}
-        self._expected |= {name: cost for name, cost in expected.items() if cost is not None}
-        unknown = {name: position for name, position in fresh.items() if expected[name] is None}
-        if unknown:
-            for name, cost in self._find(graph, unknown).items():
-                self._classes.add(by_distance, unknown[name], cost)
+        known = {name: cost for name, cost in expected.items() if cost is not None}
+        if len(known) == len(fresh):
+            self._expected |= known
+            return
+        for name, cost in self._find(graph, fresh).items():
+            self._classes.add(by_distance, fresh[name], cost)
 
     def bill(self, graph: Graph) -> Counter[str]:
         """Returns how often each kernel runs in a graph whose operators have prices, by the signature of its price."""

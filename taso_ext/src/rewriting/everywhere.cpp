@@ -46,14 +46,15 @@ struct Standing {
   return alike;
 }
 
-[[nodiscard]] EverywhereStep carry_out(const State& start, std::int32_t rule, Pricing pricing) {
+// Carries out a rule everywhere. Nobody asks what the graphs in between cost.
+[[nodiscard]] EverywhereStep carry_out(const State& start, std::int32_t rule) {
   EverywhereStep step;
   for (const Standing& wanted : standing(start, rule)) {
     const State& state = step.state ? *step.state : start;
     const Match* match = find_again(state, rule, wanted);
     if (!match) continue;
     step.locations.push_back(match->location);
-    step.state = std::make_shared<const State>(state.after(*match, pricing));
+    step.state = std::make_shared<const State>(state.after(*match, Pricing::kPredicted));
   }
   return step;
 }
@@ -81,7 +82,9 @@ EverywhereStep step_everywhere(const State& start, std::int32_t rule) {
     throw InvalidInput("rule '" + rules[rule].name + "' cannot be carried out everywhere: that needs at least " + std::to_string(kLeastEverywhere) +
                        " matches, and it has " + std::to_string(count) + " in this state (see everywhere_mask)");
   }
-  return carry_out(start, rule, Pricing::kExact);
+  EverywhereStep step = carry_out(start, rule);
+  if (start.game().costs().looks_around()) step.state = std::make_shared<const State>(step.state->exactly_priced());
+  return step;
 }
 
 std::shared_ptr<const State> after_action(const State& state, std::int32_t rule, std::int32_t location) {
@@ -92,7 +95,7 @@ std::shared_ptr<const State> after_action(const State& state, std::int32_t rule,
 std::vector<Candidate> everywhere_candidates(const State& start) {
   std::vector<Candidate> candidates;
   for (const std::int32_t rule : rules_everywhere(start)) {
-    candidates.push_back({rule, start.game().locations(), carry_out(start, rule, Pricing::kPredicted).state->cost_ms()});
+    candidates.push_back({rule, start.game().locations(), carry_out(start, rule).state->cost_ms()});
   }
   return candidates;
 }

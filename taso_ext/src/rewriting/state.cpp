@@ -113,6 +113,14 @@ State State::after(const Match& match, Pricing pricing) const {
   return next;
 }
 
+State State::exactly_priced() const {
+  State same(*this);
+  same.cost_ms_ = 0;
+  same.total_ = {};
+  same.sum_costs(nullptr, {}, Pricing::kExact);
+  return same;
+}
+
 Graph State::graph_after(const Match& match) const {
   Graph next;
   std::vector<ValueId> changed;

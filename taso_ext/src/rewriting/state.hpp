@@ -81,6 +81,8 @@ class State {
   [[nodiscard]] static State start(Graph graph, std::shared_ptr<const RuleBook> rules, std::shared_ptr<const CostModel> costs, std::int32_t max_locations);
   // Returns the state after a match. Prices that the step did not touch are taken over.
   [[nodiscard]] State after(const Match& match, Pricing pricing = Pricing::kExact) const;
+  // Returns this state, which may have been priced by prediction, with the exact price of its graph.
+  [[nodiscard]] State exactly_priced() const;
   // Returns the graph after a match, without its legal rewrites.
   [[nodiscard]] Graph graph_after(const Match& match) const;
   // Returns the plain hash of the graph after a match. That is a small part of the work of after(), unless the rule may

@@ -10,7 +10,7 @@ import pytest
 
 from environment import zoo
 from environment.costs.measured.cost_model import Learned, Measured, MeasuredPrices
-from environment.costs.measured.operator_classes import RULES, OperatorClasses
+from environment.costs.measured.operator_classes import MEMBERS, OperatorClasses
 from environment.costs.measured.retiming import difference, retime
 from environment.costs.prices.database import PriceDatabase
 from environment.costs.prices.price_list import OperatorCost, Price, PriceList
@@ -98,34 +98,35 @@ def test_a_kernel_that_another_process_times_keeps_its_price_here(
     assert MeasuredPrices(model, RUNTIME, prices(tmp_path), predictor=Oracle()).kernels.of(key).ms == 7.0
 
 
-def test_known_classes_of_operators_are_not_lowered_again(model: OnnxModel, clock: KernelClock, tmp_path: Path) -> None:
-    """The costs stay near those of the full model."""
+@pytest.mark.parametrize("name", [MODEL, "bert-l2-h128"])
+def test_known_classes_of_operators_are_not_lowered_again(name: str, clock: KernelClock, tmp_path: Path) -> None:
+    """The costs stay near those of the full model, whatever the runtime fuses: costs that are expected and costs that
+    are found do not mix, which made differences of up to 13 %."""
+    model = OnnxModel.load(zoo.build(name))
     costs = MeasuredPrices(model, RUNTIME, prices(tmp_path), predictor=Oracle())
-    state, rng = State(model.graph, RuleSet.default(), costs.native), np.random.default_rng(2)
     differences, steps = [], 0
-    for _ in range(8):
-        full = costs.full(state.graph)
-        differences.append(abs(state.cost.ms / full.ms - 1))
-        steps += bool(random_step(state, rng))
-    assert costs.lowerings < steps + 1
-    assert differences[0] < 1e-9 and np.median(differences) < 0.02 and max(differences) < 0.1
+    for seed in range(3):
+        state, rng = State(model.graph, RuleSet.default(), costs.native), np.random.default_rng([2, seed])
+        for _ in range(8):
+            differences.append(abs(state.cost.ms / costs.full(state.graph).ms - 1))
+            steps += bool(random_step(state, rng, 0.3))
+    assert costs.lowerings <= steps + 1
+    assert np.median(differences) < 0.02 and max(differences) < 0.05
 
 
-def test_a_class_is_trusted_once_enough_of_its_members_agree(model: OnnxModel) -> None:
+def test_a_class_is_trusted_once_enough_members_agree_and_none_differs(model: OnnxModel) -> None:
     classes = OperatorClasses(model.opset)
     one, other = OperatorCost({"a": 1}, 1.0), OperatorCost({"b": 1}, 1.0)
-    least = RULES[0].members
 
     def named(number: int) -> dict[int, list[int]]:
         """Returns the names of an operator that is like the others only up to distance 0."""
-        return {distance: [number if distance else 0] for distance in RULES}
+        return {distance: [number if distance else 0] for distance in MEMBERS}
 
-    for number in range(1, least + 1):
+    for number in range(1, MEMBERS[0] + 1):
         assert classes.expected(named(99), 0) is None
         classes.add(named(number), 0, one)
     assert classes.expected(named(99), 0) == one
-    for number in range(least + 1, 3 * least):
-        classes.add(named(number), 0, other)
+    classes.add(named(MEMBERS[0] + 1), 0, other)
     assert classes.expected(named(99), 0) is None, "they differ"
     assert classes.expected(named(1), 0) == one, "a larger distance decides"
 
