@@ -1,7 +1,8 @@
 """The kernels that ONNX Runtime makes of a model.
 
 Its optimiser fuses operators, changes layouts and inserts reorders. `lower` has the optimised model written to a file.
-The profile of one inference with zeros as weights then shows the types of all tensors in it.
+The tensors in it are those of the model, or follow from them. If the types of some do not, as in blocked layouts, the
+profile of one inference with zeros as weights shows them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from onnx import TensorProto, helper, numpy_helper
+from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from environment.costs.measured.kernel import (
     LARGEST_FLOAT_LITERAL,
@@ -36,7 +38,7 @@ from environment.costs.measured.kernel import (
 from environment.inputs import Feeds, input_specs, random_feeds
 from environment.runtimes import OnnxRuntime
 from taso_ext.errors import ModelError, one_paragraph
-from taso_ext.onnx_io.checked_model import CheckedModel, value_type
+from taso_ext.onnx_io.checked_model import UNKNOWN, CheckedModel, ValueType, value_type
 from taso_ext.onnx_io.operators import all_nodes, bodies, captured_names, rename_captured
 from taso_ext.onnx_io.session import can_share
 from taso_ext.onnx_io.weights.handles import static_dims
@@ -71,7 +73,6 @@ def lower(model: CheckedModel, runtime: OnnxRuntime, shared: Collection[str] = (
       ModelError: ONNX Runtime cannot run the model, or an operator reads or writes something else than tensors.
       UnavailableError: the device is not here.
     """
-    feeds = _feeds(model)
     with scratch_folder(model.nbytes) as folder:
         options = runtime.options()
         options.optimized_model_filepath = str(folder / "optimised.onnx")
@@ -81,16 +82,19 @@ def lower(model: CheckedModel, runtime: OnnxRuntime, shared: Collection[str] = (
         for key, value in _SETTINGS.items():
             options.add_session_config_entry(key, value)
         session = runtime.session(_without_values(model), options, shared_from_bytes=_SHARED_FROM_BYTES)
-        try:
-            session.run(None, feeds)
-        except Exception as error:  # ONNX Runtime's exceptions share no public base class
-            raise ModelError(f"{runtime.label} cannot run the model: {one_paragraph(error)}") from error
-        events = json.loads(Path(session.end_profiling()).read_text())
         optimised = onnx.load(folder / "optimised.onnx", load_external_data=False)
-    return _placed(optimised, events, _Origins(model, shared))
+        types = _types_of_nodes(optimised, model.types)
+        if types is None:
+            try:
+                session.run(None, _feeds(model))
+            except Exception as error:  # ONNX Runtime's exceptions share no public base class
+                raise ModelError(f"{runtime.label} cannot run the model: {one_paragraph(error)}") from error
+        events = json.loads(Path(session.end_profiling()).read_text())
+    return _placed(optimised, types or _profiles(optimised.graph, events), _Origins(model, shared))
 
 
 _WEIGHTS = "weights"
+_BLOCKED = "com.microsoft.nchwc"
 _INSIDE = "inside "
 """What the names of nodes begin with that are inside a graph of an operator, and no kernels of their own."""
 _SETTINGS = {
@@ -167,12 +171,58 @@ class _Origins:
         return next((self._called[name] for name in names if name in self._called), "")
 
 
-def _placed(optimised: onnx.ModelProto, events: Sequence[Mapping[str, Any]], origins: _Origins) -> list[Placed]:
+def _types_of_nodes(optimised: onnx.ModelProto, types: Mapping[str, ValueType]) -> list[Mapping[str, _Types]] | None:
+    """Returns what the profile would say of each node, as far as it is read; None if that needs a run.
+
+    Args:
+      types: of the values of the model before it was optimised; most keep their names.
+    """
+    graph, constants = optimised.graph, {each.name: each for each in optimised.graph.initializer}
+    if any(node.domain == _BLOCKED for node in graph.node):
+        return None
+    known = dict(types) | {value.name: value_type(value.type) for value in graph.input}
+    known |= {name: ValueType(each.data_type, tuple(each.dims)) for name, each in constants.items()}
+    told: list[Mapping[str, _Types]] = []
+    for node in graph.node:
+        if not all(name in known for name in node.output if name):
+            known = _results_of(node, optimised.opset_import, known, constants) | known
+        kinds = [[known.get(name, UNKNOWN) for name in names if name] for names in (node.input, node.output)]
+        if any(dims is None for each in kinds for _, dims in each):
+            return None
+        read, made = ([{TensorProto.DataType.Name(d).lower(): list(dims or ())} for d, dims in each] for each in kinds)
+        told.append({"input_type_shape": read, "output_type_shape": made})
+    return told
+
+
+def _results_of(
+    node: onnx.NodeProto,
+    imports: Sequence[onnx.OperatorSetIdProto],
+    known: Mapping[str, ValueType],
+    constants: Mapping[str, onnx.TensorProto],
+) -> dict[str, ValueType]:
+    """Returns the types of a node's results that follow from those of its inputs; nothing of an unknown operator."""
+    version = next((each.version for each in imports if each.domain == node.domain), 0)
+    if not onnx.defs.has(node.op_type, version, node.domain):
+        return {}
+    schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+    read = {name: helper.make_tensor_type_proto(*known[name]) for name in node.input if name in known}
+    numbers = {name: constants[name] for name in read if name in constants and _has_values(constants[name])}
+    try:
+        found = infer_node_outputs(schema, node, read, numbers, opset_imports=list(imports))
+    except InferenceError:
+        return {}
+    return {name: value_type(kind) for name, kind in found.items()}
+
+
+def _has_values(constant: onnx.TensorProto) -> bool:
+    return constant.data_location != TensorProto.EXTERNAL
+
+
+def _placed(optimised: onnx.ModelProto, profiles: Sequence[Mapping[str, _Types]], origins: _Origins) -> list[Placed]:
     graph, constants = optimised.graph, {each.name: each for each in optimised.graph.initializer}
     versions = {each.domain: each.version for each in optimised.opset_import}
     read = {name for node in graph.node for name in (*node.input, *captured_names(node))}
     read |= {output.name for output in graph.output}
-    profiles = _profiles(graph, events)
     known = _known_operands(graph, profiles, constants)
     value_of_reader: dict[str, str] = {}
     placed = []
@@ -311,7 +361,7 @@ def _operand(node: onnx.NodeProto, kind: Mapping[str, list[int]], constant: onnx
 def _values(constant: onnx.TensorProto) -> tuple[float, ...] | None:
     """Returns the values of a constant if they belong to the kernel."""
     largest = LARGEST_LITERAL if constant.data_type in _INTEGERS else LARGEST_FLOAT_LITERAL
-    if math.prod(constant.dims) > largest or constant.data_location == TensorProto.EXTERNAL:
+    if math.prod(constant.dims) > largest or not _has_values(constant):
         return None
     array = numpy_helper.to_array(constant).ravel()
     is_numpys_own = array.dtype.isbuiltin != _ADDED

@@ -24,8 +24,9 @@ from environment.costs.measured import ort_kernels as module
 from environment.costs.measured.benchmark import copies_model
 from environment.costs.measured.kernel import Kernel
 from environment.costs.measured.ort_kernels import lower, remove_abandoned, scratch_folder
+from environment.policies.random import random_step
 from environment.runtimes import OnnxRuntime, UnavailableError, onnx_runtime
-from taso_ext import ModelError
+from taso_ext import CostModel, ModelError, OnnxModel, RuleSet, State
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.session import create_session
 
@@ -253,10 +254,12 @@ def test_kernels_of_another_device_are_not_taken_for_its_own(
 
 
 def test_a_model_that_fails_when_it_runs_is_one_error() -> None:
-    """Here it fails at an index that its shapes do not rule out."""
+    """Here it fails at an index that its shapes do not rule out. It is run because a size depends on numbers."""
     indices = numpy_helper.from_array(np.full(70, SIZE + 1, np.int64), "i")
+    nodes = [helper.make_node("Gather", ["x", "i"], ["z"]), helper.make_node("Compress", ["z", "c"], ["y"], axis=0)]
+    chosen = helper.make_tensor_value_info("c", TensorProto.BOOL, [70])
     with pytest.raises(ModelError, match=r"cannot run the model: .*Gather") as error:
-        kernels(model([helper.make_node("Gather", ["x", "i"], ["y"])], [indices]))
+        kernels(model(nodes, [indices], inputs=(X, chosen)))
     assert "\n" not in str(error.value)
 
 
@@ -310,3 +313,22 @@ def test_what_a_killed_process_left_is_removed(memory: Path) -> None:
     with scratch_folder(1000) as folder:
         assert not left.exists() and folder.is_dir()
     assert sorted(memory.iterdir()) == sorted(others)
+
+
+@pytest.mark.parametrize("name", ["bert-base-tiny", "nmt-tiny", "dalle-mini-tiny"])
+def test_types_that_follow_from_the_model_are_those_of_a_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = OnnxModel.load(zoo.build(name))
+    state, rng = State(network.graph, RuleSet.default(), CostModel.roofline("xeon")), np.random.default_rng(0)
+    ran: list[CheckedModel] = []
+    feeds = module._feeds
+    monkeypatch.setattr(module, "_feeds", lambda model: ran.append(model) or feeds(model))
+    for _ in range(3):
+        sketched = network.sketch(state.graph).model
+        inferred = lower(sketched, RUNTIME)
+        assert not ran, "nothing was run"
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "_types_of_nodes", lambda *_: None)
+            assert lower(sketched, RUNTIME) == inferred
+        assert ran.pop() is sketched
+        for _ in range(4):
+            random_step(state, rng, 0.3)
