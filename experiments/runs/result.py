@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -285,8 +286,9 @@ class Result:
         for row in (*self.accuracy, self.plans):
             omitted.update(row.get("omitted", {}))
         names = ", ".join(name for name, _ in omitted.most_common(OMITTED_NAMED))
+        percent = math.floor(1000 * offered) / 10  # 97.96 % is not 98 %
         return (
-            f"Alarm: the dream offers {offered:.1%} of the rewrites that really pay {place}, less than "
+            f"Alarm: the dream offers {percent}% of the rewrites that really pay {place}, less than "
             f"{LEAST_OFFERED:.0%}, so that its policy cannot learn to take them, mostly: {names}. Let the model learn "
             f"more of them: --set collect.directed=0.5 --recollect {self.last_round + 1}."
         )
