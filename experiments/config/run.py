@@ -388,9 +388,11 @@ class RunConfig:
             _require_world(self.world, self.controller)
         for name, options in self.options.items():
             require_options(name, options)
+        searches = self.uses_world_model and self.recollect.rounds > 0 and self.recollect.searched > 0
         if self.dream.telescoping and self.uses_world_model:
-            _require_telescoping(self.environment.reward, "dream.telescoping", "set dream.telescoping=false too")
-        if self.uses_world_model and self.recollect.rounds and self.recollect.searched:
+            remedy = f"set dream.telescoping=false{' and recollect.searched=0' * searches} too"
+            _require_telescoping(self.environment.reward, "dream.telescoping", remedy)
+        if searches:
             remedy = "set recollect.searched=0 too"
             _require_telescoping(self.environment.reward, "a search in the dream (recollect.searched)", remedy)
         if self.controller == "mpc":

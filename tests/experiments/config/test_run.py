@@ -124,8 +124,10 @@ def test_rewards_that_telescope_need_no_more(reward: str) -> None:
 
 @pytest.mark.parametrize("reward", ["final", "new_runtime", "percent:every=10,bonus=0.2", "math:sqrt"])
 def test_other_rewards_are_taken_with_ppo_told(reward: str) -> None:
-    assignments = [f"environment.reward={reward}", "dream.telescoping=false"]
+    assignments = [f"environment.reward={reward}", "dream.telescoping=false", "recollect.searched=0"]
     assert load_config("best", {}, assignments).environment.reward == reward
+    with pytest.raises(UserError, match=r"set dream\.telescoping=false and recollect\.searched=0 too"):
+        load_config("best", {}, assignments[:1])
 
 
 def test_none_clears_an_optional_value_only() -> None:
