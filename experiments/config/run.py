@@ -388,6 +388,8 @@ class RunConfig:
             _require_world(self.world, self.controller)
         for name, options in self.options.items():
             require_options(name, options)
+        if self.controller == "mpc":
+            _require_telescoping(self.environment.reward, "a plan of mpc", "choose another controller")
         searches = self.uses_world_model and self.recollect.rounds > 0 and self.recollect.searched > 0
         if self.dream.telescoping and self.uses_world_model:
             remedy = f"set dream.telescoping=false{' and recollect.searched=0' * searches} too"
@@ -395,8 +397,6 @@ class RunConfig:
         if searches:
             remedy = "set recollect.searched=0 too"
             _require_telescoping(self.environment.reward, "a search in the dream (recollect.searched)", remedy)
-        if self.controller == "mpc":
-            _require_telescoping(self.environment.reward, "a plan of mpc", "choose another controller")
         if self.controller == "ppo" and self.uses_world_model:
             _require_no_pointer(self.policy.head)
         for name, share, use in (

@@ -20,7 +20,8 @@ TINY = [
     *("world_model.encoder_training.steps=4", "world_model.encoder_training.batch=4"),
     *("world_model.mdn_rnn.hidden=16", "world_model.mdn_rnn.mixtures=2", "world_model.mdn_rnn_training.steps=4"),
     "world_model.mdn_rnn_training.batch=4",
-    *("ppo.updates=2", "ppo.batch=4", "ppo.horizon=6", "ppo.epochs=1", "ppo.minibatches=1", "policy.torso=[16]"),
+    *("recollect.rounds=0", "ppo.updates=2", "ppo.batch=4", "ppo.horizon=6", "ppo.epochs=1", "ppo.minibatches=1"),
+    "policy.torso=[16]",
     *("ppo_real.updates=1", "ppo_real.batch=2", "ppo_real.horizon=4"),
 ]
 COSTS = ["--costs", "roofline:rtx2070"]

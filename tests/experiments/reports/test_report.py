@@ -201,7 +201,7 @@ def test_where_no_dream_can_be_compared_there_is_no_alarm(rounds: list[dict[str,
     [
         ((0.99, 0.99), 0.99, ""),
         ((0.97, 0.995), 0.99, ""),  # both together: 98.25 %
-        ((0.97, 0.985), 0.99, "97.8% of the rewrites that really pay in held-out states"),
+        ((0.97, 0.985), 0.99, "97.7% of the rewrites that really pay in held-out states"),
         ((1.0, 1.0), 0.97, "97.0% of the rewrites that really pay along its plans"),
         ((None, None), None, ""),
     ],
