@@ -12,7 +12,7 @@ world a temperature has nothing to act on, so that there are four:
     best, by the clock   the same under times of whole graphs, drawn anew (`endtoend:cpu:noise=resampled`)
 
 The last one is on BERT-Tiny, the others are on BERT-Base and SqueezeNet1.1, or at the scale `smoke` on a tiny BERT
-alone. On SqueezeNet1.1 a point takes one minute (`paper-cut`) or five (`demo`) beside its world model, which takes five.
+alone. On SqueezeNet1.1 a point takes one minute (`paper-cut`) or five (`demo`), and a world model takes five.
 """
 
 from __future__ import annotations
