@@ -89,8 +89,8 @@ def lower(model: CheckedModel, runtime: OnnxRuntime, shared: Collection[str] = (
                 session.run(None, _feeds(model))
             except Exception as error:  # ONNX Runtime's exceptions share no public base class
                 raise ModelError(f"{runtime.label} cannot run the model: {one_paragraph(error)}") from error
-        events = json.loads(Path(session.end_profiling()).read_text())
-    return _placed(optimised, types or _profiles(optimised.graph, events), _Origins(model, shared))
+            types = _profiles(optimised.graph, json.loads(Path(session.end_profiling()).read_text()))
+    return _placed(optimised, types, _Origins(model, shared))
 
 
 _WEIGHTS = "weights"
@@ -185,7 +185,8 @@ def _types_of_nodes(optimised: onnx.ModelProto, types: Mapping[str, ValueType]) 
     told: list[Mapping[str, _Types]] = []
     for node in graph.node:
         if not all(name in known for name in node.output if name):
-            known = _results_of(node, optimised.opset_import, known, constants) | known
+            for name, kind in _results_of(node, optimised.opset_import, known, constants).items():
+                known.setdefault(name, kind)
         kinds = [[known.get(name, UNKNOWN) for name in names if name] for names in (node.input, node.output)]
         if any(dims is None for each in kinds for _, dims in each):
             return None

@@ -115,8 +115,6 @@ State State::after(const Match& match, Pricing pricing) const {
 
 State State::exactly_priced() const {
   State same(*this);
-  same.cost_ms_ = 0;
-  same.total_ = {};
   same.sum_costs(nullptr, {}, Pricing::kExact);
   return same;
 }
@@ -252,6 +250,8 @@ void State::sum_costs(const State* previous, std::span<const NodeId> touched, Pr
   }
   held_.fused.resize(graph().node_count());
   held_.node_ms.resize(graph().node_count());
+  cost_ms_ = 0;
+  total_ = {};
   std::ranges::for_each(previous ? touched : std::span(graph().order()), update);
   if (whole) {
     const std::vector<Cost> by_node = costs.price_in(graph());
