@@ -12,6 +12,7 @@ from contextvars import ContextVar
 
 import numpy as np
 
+from environment.foreign_output import discarded
 from experiments.config.run import RunConfig
 from experiments.runs.directory import MetricsLog, RunDirectory
 from experiments.runs.progress import Bar, ProgressDisplay
@@ -146,16 +147,9 @@ def import_tensorflow() -> None:
     """Imports TensorFlow with `TENSORFLOW_SETTINGS` and without its messages on standard error."""
     for name, value in TENSORFLOW_SETTINGS.items():
         os.environ.setdefault(name, value)
-    sys.stderr.flush()
-    terminal, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)  # the messages come from C++: redirecting sys.stderr would not catch them
-    try:
+    with discarded(2):
         import tensorflow as tf
 
         tf.get_logger().setLevel("ERROR")  # its warnings only say how often functions are traced
         if _uncompiled.get():
             _run_eagerly(True)
-    finally:
-        os.dup2(terminal, 2)
-        os.close(terminal)
-        os.close(nowhere)

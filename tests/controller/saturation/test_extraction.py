@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
+import random
 from collections.abc import Iterator
 
 import pytest
 
-from controller.saturation.choices import Choices, choices_of
+from controller.saturation.choices import Choices, Fusion, choices_of
 from controller.saturation.dominators import Dominators
 from controller.saturation.egraph import Classes, Program
 from controller.saturation.exploration import Exploration, ExplorationLimits
 from controller.saturation.extraction import extract
 from controller.saturation.graph import graph_of
-from controller.saturation.program import solve
+from controller.saturation.program import relax, solve
 from controller.saturation.selection import Selection, cost_of, greedy, initial, needed_of
 from environment import zoo
 from taso_ext import CostModel, GraphBuilder, OnnxModel, RuleSet
@@ -31,6 +33,7 @@ def problem(name: str, **limits: int) -> tuple[OnnxModel, Program, Classes, Choi
     return model, program, classes, choices_of(model.graph, classes, program.vocabulary, COSTS)
 
 
+@functools.cache
 def small_choices() -> Choices:
     """Returns the choices of y = Relu(x · a + x · b), which has a shared operand, fusions and several forms."""
     builder = GraphBuilder()
@@ -101,6 +104,52 @@ def test_circles_are_not_chosen() -> None:
     assert len(choices.terms) not in solved.selection.values()
     assert is_acyclic(tempting, solved.selection)
     assert len(choices.terms) not in greedy(tempting).values()
+
+
+def random_choices(seed: int) -> Choices:
+    """Returns a problem with circles, terms of two results, shared operands and fusions."""
+    generator, some = random.Random(seed), small_choices().terms[0]
+    numbers = range(6)  # class 0 is the root, and the last one reads nothing
+    terms = [dataclasses.replace(some, operands=(), results=(numbers[-1],))]
+    for number in numbers[:-1]:
+        for below in (True, False):
+            others = [each for each in numbers if (each > number if below else each != number)]
+            operands = tuple(generator.sample(others, min(len(others), generator.choice((1, 2)))))
+            spare = [each for each in numbers[:-1] if each not in (number, *operands)]
+            both = not below and generator.random() < 0.5
+            results = (number, generator.choice(spare)) if both and spare else (number,)
+            terms.append(dataclasses.replace(some, operands=operands, results=results))
+    members = {number: [at for at, term in enumerate(terms) if number in term.results] for number in numbers}
+    prices = [float(generator.randint(0, 9)) for _ in terms]
+    fusions = [
+        Fusion(at, operand, tuple(generator.sample(members[operand], 1)), prices[at] / 2)
+        for at, term in enumerate(terms)
+        for operand in term.operands
+        if operand and generator.random() < 0.5 and not set(members[operand]) & {at}
+    ]
+    needs = [term.operands for term in terms]
+    return Choices(terms, prices, members, needs, (0,), frozenset({0}), fusions, {})
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_programs_agree_with_enumeration(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    choices = random_choices(seed)
+    everything = [(cost_of(choices, selection), selection) for selection in selections(choices)]
+    cheapest = min(cost for cost, _ in everything)
+    solved = solve(choices, 10)
+    assert solved.selection is not None
+    assert cost_of(choices, solved.selection) == pytest.approx(cheapest, abs=1e-5)
+    assert is_acyclic(choices, solved.selection)
+    relaxed = relax(choices, 10)
+    assert relaxed is not None
+    assert relaxed.bound_ms <= cheapest + 1e-5
+    for cost, selection in everything:
+        assert max(relaxed.with_term_ms[term] for term in selection.values()) <= cost + 1e-5
+    dearest = max(everything, key=lambda pair: pair[0])[1]
+    monkeypatch.setattr("controller.saturation.extraction.WHOLE", len(choices.terms) - 1)
+    extracted = extract(choices, [dearest], 10)
+    assert extracted.cost_ms == pytest.approx(cheapest, abs=1e-5)
+    assert extracted.is_optimal
 
 
 def test_dominators_are_in_every_selection() -> None:
