@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol
@@ -55,6 +56,11 @@ class Controller(Protocol):
     def total(self) -> int:
         """The number of units of work of `train`, for the progress bar; 1 by default."""
         return 1
+
+    @property
+    def limit_s(self) -> float:
+        """The time that `train` takes at most [s], for the progress bar; infinite by default."""
+        return math.inf
 
     @property
     def policy(self) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import time
 from abc import abstractmethod
@@ -158,6 +159,11 @@ class Search(Controller):
     def total(self) -> int:
         """The number of steps that `train` reports at most: of graphs to expand, unless a search counts otherwise."""
         return self._limits.budget
+
+    @property
+    def limit_s(self) -> float:
+        """See `Controller.limit_s`."""
+        return self._limits.seconds or math.inf
 
     @property
     def max_steps(self) -> int | None:

@@ -24,10 +24,10 @@ from typing import Any
 
 from experiments.errors import UserError
 from experiments.executors.choice import AUTO
-from experiments.executors.local import Lanes, Result, Silent, Unit, finished_result, sendable
+from experiments.executors.local import Lanes, Result, Unit, finished_result, sendable
 from experiments.executors.units import Files, Record, collecting
 from experiments.executors.version import version_of_sources
-from experiments.runs.progress import ProgressDisplay
+from experiments.runs.progress import ProgressDisplay, SilentProgress
 from experiments.runs.signals import raise_if_received
 from taso_ext.files import write_text
 
@@ -161,7 +161,7 @@ def carried_out(unit: Unit, directory: str, version: str) -> tuple[Record | Exce
         )
     with collecting() as files:
         try:
-            return unit.work(Silent()), files, node
+            return unit.work(SilentProgress()), files, node
         except Exception as error:
             return sendable(error), files, node
 

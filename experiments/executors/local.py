@@ -28,7 +28,7 @@ from environment.processes import begin_worker, starting_workers
 from experiments.errors import require_at_least
 from experiments.executors import provenance
 from experiments.executors.units import Record, UnfinishedError, reading_only
-from experiments.runs.progress import Bar, ProgressDisplay
+from experiments.runs.progress import ProgressDisplay, SilentProgress
 from experiments.runs.run import uncompiled
 from experiments.runs.signals import Interrupted, listening, raise_if_received
 
@@ -215,7 +215,7 @@ def finished_result(unit: Unit) -> Result | None:
         return None
     raise_if_received()
     with reading_only():
-        result = _result(unit, Silent())
+        result = _result(unit, SilentProgress())
     return None if isinstance(result.error, UnfinishedError) else result
 
 
@@ -307,20 +307,7 @@ def sendable(error: Exception) -> Exception:
         return RuntimeError(f"{type(error).__name__}: {error}")
 
 
-class Silent:
-    """A progress display that shows nothing."""
-
-    def stage(self, title: str, total: int) -> contextlib.AbstractContextManager[Bar]:
-        return contextlib.nullcontext(self)
-
-    def update(self, done: int, **figures: float) -> None:
-        raise_if_received()
-
-    def note(self, text: str) -> None:
-        pass
-
-
-class _Notes(Silent):
+class _Notes(SilentProgress):
     """The progress display of a unit in another process: it sends the notes, and shows nothing else."""
 
     def __init__(self, sender: Connection) -> None:

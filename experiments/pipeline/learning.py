@@ -325,7 +325,8 @@ def train(
         run.progress.note(f"{controller.name} keeps nothing of its training, and is trained again.")
     every = min(run.config.updates_per_checkpoint, max(1, controller.total // FEWEST_CHECKPOINTS))
     every = every if controller.worlds and controller.saves else 0
-    with run.stage(stage, in_round(f"train {controller.name}", number), controller.total) as bar:
+    title = in_round(f"train {controller.name}", number)
+    with run.stage(stage, title, controller.total, controller.limit_s) as bar:
         rewound = False
 
         def note(done: int, total: int, metrics: Mapping[str, float]) -> None:

@@ -10,6 +10,7 @@ Every report of progress raises the exception of a signal that has arrived (sign
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
 import warnings
@@ -17,7 +18,18 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from experiments.runs.signals import raise_if_received
 
 SECONDS_BETWEEN_LINES = 5.0
 
@@ -33,8 +45,14 @@ class Bar(Protocol):
 class ProgressDisplay(Protocol):
     """The display that stages report their progress to."""
 
-    def stage(self, title: str, total: int) -> contextlib.AbstractContextManager[Bar]:
-        """Shows a stage while the block runs; `total` is its number of steps."""
+    def stage(self, title: str, total: int, limit_s: float = math.inf) -> contextlib.AbstractContextManager[Bar]:
+        """Shows a stage while the block runs.
+
+        Args:
+          title: what it does.
+          total: its number of steps.
+          limit_s: the time that it takes at most, however many steps are left then.
+        """
         ...
 
     def note(self, text: str) -> None:
@@ -62,6 +80,22 @@ def format_duration(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+class _TimeLeftColumn(TimeRemainingColumn):
+    """The time that remains by the speed so far, and at most until a limit."""
+
+    def __init__(self, limit_s: float) -> None:
+        super().__init__()
+        self._limit_s = limit_s
+
+    def render(self, task: Task) -> Text:
+        if math.isinf(self._limit_s) or task.finished:
+            return super().render(task)
+        left = self._limit_s - (task.elapsed or 0.0)
+        by_steps = math.inf if task.time_remaining is None else task.time_remaining
+        minutes, seconds = divmod(math.ceil(max(min(left, by_steps), 0.0)), 60)
+        return Text(f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}", style="progress.remaining")
+
+
 class TerminalProgress:
     """A display with bars of rich; the bar of a finished stage stays on the screen."""
 
@@ -69,14 +103,14 @@ class TerminalProgress:
         self._console = Console(file=stream)
 
     @contextlib.contextmanager
-    def stage(self, title: str, total: int) -> Iterator[Bar]:
+    def stage(self, title: str, total: int, limit_s: float = math.inf) -> Iterator[Bar]:
         columns = (
             TextColumn("{task.description:<28}"),
             BarColumn(bar_width=28),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TextColumn("ETA"),
-            TimeRemainingColumn(elapsed_when_finished=False),
+            _TimeLeftColumn(limit_s),
             TextColumn("{task.fields[figures]}"),
         )
         with Progress(*columns, console=self._console) as display:
@@ -93,15 +127,15 @@ class TerminalProgress:
 
 
 class SilentProgress:
-    """A display that shows nothing."""
+    """A display that shows nothing; it is its own bar."""
 
-    @contextlib.contextmanager
-    def stage(self, title: str, total: int) -> Iterator[Bar]:
-        class _Bar:
-            def update(self, done: int, **figures: float) -> None:
-                pass
+    def stage(
+        self, title: str, total: int, limit_s: float = math.inf
+    ) -> contextlib.AbstractContextManager[SilentProgress]:
+        return contextlib.nullcontext(self)
 
-        yield _Bar()
+    def update(self, done: int, **figures: float) -> None:
+        raise_if_received()
 
     def note(self, text: str) -> None:
         pass
@@ -115,8 +149,8 @@ class LineProgress:
         self._clock = clock
 
     @contextlib.contextmanager
-    def stage(self, title: str, total: int) -> Iterator[Bar]:
-        bar = _LineBar(self, title, total, self._clock)
+    def stage(self, title: str, total: int, limit_s: float = math.inf) -> Iterator[Bar]:
+        bar = _LineBar(self, title, total, limit_s, self._clock)
         self.note(f"{title}: started ({total} steps)" if total > 1 else f"{title}: started")
         yield bar
         self.note(f"{title}: finished in {format_duration(self._clock() - bar.started)}{bar.last_figures}")
@@ -126,8 +160,11 @@ class LineProgress:
 
 
 class _LineBar:
-    def __init__(self, display: LineProgress, title: str, total: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, display: LineProgress, title: str, total: int, limit_s: float, clock: Callable[[], float]
+    ) -> None:
         self._display, self._title, self._total, self._clock = display, title, total, clock
+        self._limit_s = limit_s
         self.started = self._printed = clock()
         # Time and steps done at the first report. The time before it says nothing about speed: a resumed stage begins
         # above zero, work may be done in portions, and the first step of a training includes compilation.
@@ -145,6 +182,7 @@ class _LineBar:
         eta = ""
         if before is not None:
             remaining = (now - before[0]) / max(1, done - before[1]) * (self._total - done)
+            remaining = min(remaining, max(self._limit_s - (now - self.started), 0.0))
             eta = f"  ETA {format_duration(remaining)}"
         self._display.note(f"{self._title}: {done}/{self._total}{eta}{self.last_figures}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import sys
 import zlib
@@ -60,10 +61,14 @@ class Run:
         return seed_for(self.config.seed, purpose)
 
     @contextlib.contextmanager
-    def stage(self, name: str, title: str, total: int) -> Iterator[Bar]:
-        """Times a stage and shows its progress; the stage is finished if the block ends without an exception."""
+    def stage(self, name: str, title: str, total: int, limit_s: float = math.inf) -> Iterator[Bar]:
+        """Times a stage and shows its progress; the stage is finished if the block ends without an exception.
+
+        Args:
+          limit_s: see `ProgressDisplay.stage`.
+        """
         raise_if_received()
-        with self.directory.stage(name), self.progress.stage(f"{self.label}{title}", total) as bar:
+        with self.directory.stage(name), self.progress.stage(f"{self.label}{title}", total, limit_s) as bar:
             yield _InterruptibleBar(bar)
 
     @contextlib.contextmanager

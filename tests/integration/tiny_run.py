@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ class Watching:
         self._on_update = on_update
 
     @contextlib.contextmanager
-    def stage(self, title: str, total: int) -> Iterator[Any]:
+    def stage(self, title: str, total: int, limit_s: float = math.inf) -> Iterator[Any]:
         watching = self
 
         class Bar:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import signal
 from collections.abc import Iterator
 from functools import partial
@@ -42,7 +43,7 @@ class Stopping(SilentProgress):
         self.stop_at, self.told = stop_at, list[int]()
 
     @contextlib.contextmanager
-    def stage(self, title: str, total: int) -> Iterator[Stopping]:
+    def stage(self, title: str, total: int, limit_s: float = math.inf) -> Iterator[Stopping]:
         yield self
 
     def update(self, done: int, **figures: float) -> None:

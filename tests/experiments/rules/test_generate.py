@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +33,7 @@ class Display:
         self.left = updates
 
     @contextlib.contextmanager
-    def stage(self, title: str, total: int) -> Iterator[Bar]:
+    def stage(self, title: str, total: int, limit_s: float = math.inf) -> Iterator[Bar]:
         yield self
 
     def update(self, done: int, **figures: float) -> None:

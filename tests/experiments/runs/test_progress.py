@@ -70,6 +70,21 @@ def test_a_first_step_that_takes_long_says_nothing_of_the_others() -> None:
     assert "train: 51/100  ETA 49 s" in lines
 
 
+def test_no_more_time_remains_than_is_left_until_a_limit() -> None:
+    stream, clock = io.StringIO(), Clock()
+    with LineProgress(stream, clock).stage("train", 1_000, limit_s=100) as bar:
+        for done in (10, 20, 990):
+            clock.now += 30
+            bar.update(done)
+    lines = stream.getvalue().splitlines()
+    assert "train: 20/1000  ETA 40 s" in lines
+    assert "train: 990/1000  ETA 0.6 s" in lines
+    stream = io.StringIO()
+    with TerminalProgress(stream).stage("train", 1_000_000, limit_s=100) as bar:
+        bar.update(1)
+    assert "ETA 0:01:40" in stream.getvalue()
+
+
 def test_a_stream_that_is_no_terminal_gets_lines() -> None:
     assert isinstance(make_progress(io.StringIO()), LineProgress)
 
