@@ -16,16 +16,16 @@ class ExplorationLimits:
       nodes: e-nodes. The rule with which they are reached is the last one that is carried out.
       rounds: rounds.
       seconds: time of the exploration; 0 means none. It is looked at between rules.
-      k_multi: rounds in which rules with several roots are carried out, k_multi of Tensat.
+      k_multi: rounds in which rules with several roots are looked for, k_multi of Tensat.
       matches: the most matches of a rule in a round; a rule with more waits for rounds with twice, four times, … as
         many.
     """
 
     nodes: int = 10_000
-    rounds: int = 15
+    rounds: int = 30
     seconds: float = 60.0
     k_multi: int = 1
-    matches: int = 1_000
+    matches: int = 10
 
     def __post_init__(self) -> None:
         for name, least in (("nodes", 1), ("rounds", 1), ("seconds", 0), ("k_multi", 0), ("matches", 1)):

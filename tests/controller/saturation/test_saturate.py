@@ -41,22 +41,23 @@ def test_finds_at_least_what_an_exhaustive_search_finds() -> None:
     assert found.cost_ms <= everything.cost_ms * (1 + 1e-9)
 
 
-def test_rules_with_several_roots_are_carried_out_in_k_multi_rounds() -> None:
+def test_rules_with_several_roots_are_looked_for_in_k_multi_rounds() -> None:
     builder = GraphBuilder()
     x = builder.input("x", FLOAT, [64, 64])
     for name in ("a", "b"):
         weight = builder.weight(name, name, FLOAT, [64, 64])
         builder.output(builder.node("", "MatMul", {}, [x, weight], [("", FLOAT, [64, 64])])[0])
     rules = RULES.restricted(names={"merge-matmuls-sharing-lhs"})
-    never, once = (
-        saturate(builder_graph, rules, COSTS, limits=ExplorationLimits(k_multi=k_multi), extraction_seconds=5)
-        for builder_graph in [builder.build()]
-        for k_multi in (0, 1)
+    graph = builder.build()
+    never, once, later = (
+        saturate(graph, rules, COSTS, limits=ExplorationLimits(k_multi=k_multi, matches=matches), extraction_seconds=5)
+        for k_multi, matches in ((0, 10), (1, 10), (1, 1))
     )
     assert never.explored.nodes == 2
     # Concat, MatMul and Split, with the weights in either order: of two classes none is the first.
     assert once.explored.nodes == 2 + 2 * 3
     assert once.explored.asked == (1, 1)
+    assert later.explored.nodes == once.explored.nodes, "two matches, more than one, wait for the next round"
 
 
 @pytest.mark.parametrize(
