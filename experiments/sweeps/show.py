@@ -26,6 +26,8 @@ from experiments.sweeps.point import FIGURES
 SEED = "seed"
 USUAL = ("real", "dream", "dream_at_1")
 """The figures that are shown if none is named."""
+OF_SEARCHES = ("best",)
+"""The same if no point has any of these, since what was played neither samples nor dreams."""
 PERMUTATIONS = 9999
 SURE = 0.05
 """A sentence says that there is an effect if chance alone would show a larger one less often than this."""
@@ -80,10 +82,11 @@ def shown(
     found = [{**record, "point": {key: _value(record, key) for key in axes}} for record in found]
     if not found:
         raise UserError(f"{folder} has no finished points yet. The command of the sweep makes some.")
-    chosen, named = axis_of([record["point"] for record in found], x, figures, reference), list(figures or USUAL)
-    given = [name for name in named if any(record["figures"].get(name) is not None for record in found)]
-    if not given:
-        raise UserError(f"No point has the figures {', '.join(named)}. Choose others of {', '.join(FIGURES)}.")
+    chosen = axis_of([record["point"] for record in found], x, figures, reference)
+    given = [name for name in figures or USUAL if any(record["figures"].get(name) is not None for record in found)]
+    if figures and not given:
+        raise UserError(f"No point has the figures {', '.join(figures)}. Choose others of {', '.join(FIGURES)}.")
+    given = given or list(OF_SEARCHES)
     all_series = series_of(found, chosen, drawn)
     columns = {
         **({"series": "values of the other axes"} if any(series.name for series in all_series) else {}),

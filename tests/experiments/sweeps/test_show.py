@@ -108,6 +108,14 @@ def test_unknown_names_are_one_clear_error(options: dict[str, Any], expected: st
         said(records(lambda t, s: t, lambda t, s: t), **options)
 
 
+def test_searches_show_the_best_episode() -> None:
+    found = records(lambda t, s: t, lambda t, s: t)
+    for record in found:
+        record["figures"] = {"best": record["figures"]["real"]}
+    rows = shown(Path("sweep"), found, "command").rows
+    assert [row["best"] for row in rows] == pytest.approx(TEMPERATURES)
+
+
 def test_points_of_several_commands_belong_together() -> None:
     """One command varied the temperature alone, with the base's seed 0, the next one the seed too."""
     first = [record for record in records(lambda t, s: t, lambda t, s: t) if record["point"]["seed"] == 0]
