@@ -18,6 +18,8 @@ OF_WORLD_MODELS = ("world_model", "dream", "recollect")
 """Sections that have no effect where nothing learns; `collect` also says how the random play beside it plays."""
 OF_DREAMS = ("dream", "recollect")
 """Sections that have no effect on what learns without a world model, whose encoder may still have its sizes."""
+OF_SATURATION = ("saturation",)
+"""Sections that have an effect on `saturation` alone, which learns nothing."""
 SHARED = ("policy",)
 """Sections of several controllers."""
 
@@ -30,11 +32,11 @@ def in_effect(config: RunConfig) -> dict[str, Any]:
     if config.controller in foreign_names():
         without: set[str] = set()
     elif not config.learns_in:
-        without = {*OF_WORLD_MODELS, *OF_CONTROLLERS}
+        without = {*OF_WORLD_MODELS, *OF_CONTROLLERS} | set(OF_SATURATION if config.controller != "saturation" else ())
     else:
         own = {name for name in OF_CONTROLLERS if getattr(config, name) is config.of_controller}
         others = set(OF_CONTROLLERS) - own - set(SHARED) - ({"mixed"} if config.learns_in == "mixed" else set())
-        without = others if config.uses_world_model else others | set(OF_DREAMS)
+        without = others | set(OF_SATURATION) | set(() if config.uses_world_model else OF_DREAMS)
     return {name: value for name, value in as_mapping(config).items() if name not in without}
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from controller.evaluation import Evaluation
-from experiments.config.effect import OF_DREAMS, in_effect
+from experiments.config.effect import OF_DREAMS, in_effect, same_effect
 from experiments.config.run import OF_CONTROLLERS, RunConfig
 from experiments.config.tree import as_mapping
 from experiments.executors.units import Record
@@ -97,8 +97,15 @@ class Point:
     @property
     def file(self) -> Path:
         """The file of the point's figures."""
-        settings = {"config": in_effect(self.config), "fingerprint": self.fingerprint}
-        return self.folder / POINTS / f"{digest(settings)}.json"
+        return self.folder / POINTS / f"{digest(self._identity)}.json"
+
+    @property
+    def _identity(self) -> dict[str, Any]:
+        return {"config": in_effect(self.config), "fingerprint": self.fingerprint}
+
+    def has_figures_of(self, record: Record) -> bool:
+        """Returns whether the figures of a finished point are this one's, also if settings were added since."""
+        return same_effect({"config": record["settings"], "fingerprint": record["fingerprint"]}, self._identity)
 
     @property
     def lane(self) -> str:
@@ -131,6 +138,7 @@ class Point:
         return {
             "point": dict(self.values),
             "settings": as_mapping(self.config),
+            "fingerprint": dict(self.fingerprint),
             "figures": {name: figures.get(name) for name in FIGURES},
         }
 

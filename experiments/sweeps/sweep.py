@@ -134,9 +134,9 @@ class Sweep:
 
     def _finished(self, point: Point) -> Record | None:
         record = read_record(point.file)
-        if record is None and self.committed is not None:
-            record = read_record(self.committed / point.file.name)
-        return record
+        if record is not None or self.committed is None:
+            return record
+        return next(filter(point.has_figures_of, read_folder(self.committed)), None)
 
     def run(
         self,
@@ -241,7 +241,8 @@ def read_record(path: Path) -> Record | None:
         return None
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        return {key: dict(record[key]) for key in ("point", "settings", "figures")}
+        parts = {key: dict(record[key]) for key in ("point", "settings", "figures")}
+        return {**parts, "fingerprint": dict(record.get("fingerprint", {}))}  # older files have none
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged. Remove it, and repeat the command of the sweep.") from error
 
@@ -253,7 +254,16 @@ def read_records(folder: Path) -> Iterator[Record]:
       UserError: the folder holds no sweep, or a file is damaged.
     """
     read_sweep(folder)
-    for path in sorted((folder / POINTS).glob("*.json")):
+    yield from read_folder(folder / POINTS)
+
+
+def read_folder(folder: Path) -> Iterator[Record]:
+    """Yields the records of a folder of files of points.
+
+    Raises:
+      UserError: a file is damaged.
+    """
+    for path in sorted(folder.glob("*.json")):
         record = read_record(path)
         if record is not None:
             yield record

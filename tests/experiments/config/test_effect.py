@@ -19,10 +19,11 @@ def of(controller: str, *changes: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("controller", "world", "has", "without"),
     [
-        ("taso", "auto", {"search", "environment", "collect"}, {"world_model", "dream", "ppo", "mcts", "policy"}),
+        ("taso", "auto", {"search", "environment", "collect"}, {"world_model", "dream", "ppo", "policy", "saturation"}),
+        ("saturation", "auto", {"search", "saturation"}, {"world_model", "dream", "ppo", "mcts", "policy"}),
         ("mcts", "real", {"mcts", "policy", "world_model"}, {"ppo", "ppo_real", "cmaes", "dream", "recollect"}),
         ("mcts", "dream", {"mcts", "dream", "recollect"}, {"ppo", "ppo_real", "mixed"}),
-        ("ppo", "dream", {"ppo", "policy", "dream"}, {"ppo_real", "mixed", "mcts"}),
+        ("ppo", "dream", {"ppo", "policy", "dream"}, {"ppo_real", "mixed", "mcts", "saturation"}),
         ("ppo", "mixed", {"ppo", "mixed", "dream"}, {"ppo_real", "mcts"}),
         ("ppo", "real", {"ppo_real", "policy"}, {"ppo", "mixed", "dream"}),
     ],
@@ -47,6 +48,14 @@ def test_a_unit_is_found_again_after_settings_were_added() -> None:
     older = json.loads(json.dumps(wanted))
     del older["config"]["mcts"]["revisit"], older["config"]["max_growth"]
     assert same_effect(older, wanted)
+
+
+def test_a_unit_is_found_again_after_defaults_of_other_controllers_were_changed() -> None:
+    wanted = of("taso")
+    older = json.loads(json.dumps(wanted))
+    older["config"]["saturation"] = {"matches": 1_000}
+    assert same_effect(older, wanted)
+    assert not same_effect({**older, "config": {**older["config"], "max_growth": 3.0}}, wanted)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,12 @@ import pytest
 from experiments.cli import main
 from experiments.config.run import load_config
 from experiments.config.tree import as_mapping
+from experiments.executors.local import LocalExecutor
 from experiments.executors.units import Record
+from experiments.runs.progress import SilentProgress
+from experiments.sweeps.over import Axis
 from experiments.sweeps.point import FIGURES, Point
+from experiments.sweeps.sweep import Sweep
 from tests.commands import failure
 
 MODEL = "squeezenet1.1-tiny"
@@ -66,6 +70,23 @@ def test_a_failed_point_is_said_and_tried_again(done: list[dict[str, Any]], caps
     assert "Failed: dream.temperature=9: training came to NaN" in printed
     assert "1 of 3 points have failed. The same command tries them again." in printed
     assert len(done) == 3 and main(command) == 1 and len(done) == 4
+
+
+def test_points_that_came_with_the_source_are_found_by_their_effect(tmp_path: Path) -> None:
+    (point,) = Sweep.of(MODEL, "demo", [*SETTINGS[1::2]], [Axis("seed", (3,))]).points
+    stored = as_mapping(point.config)
+    stored["saturation"] = {"matches": 1_000}  # it had another default then
+    del stored["max_growth"]  # it was not there yet
+    record = {"point": {"seed": 3}, "settings": stored, "fingerprint": dict(point.fingerprint), "figures": {"best": 1}}
+    other = {**record, "settings": {**stored, "opset": "keep"}}
+    committed = tmp_path / "committed"
+    committed.mkdir()
+    for name, each in {"a": other, "b": record}.items():
+        (committed / f"{name}.json").write_text(json.dumps(each))
+    shown: list[Record] = []
+    sweep = Sweep.of(MODEL, "demo", [*SETTINGS[1::2]], [Axis("seed", (3,))], committed=committed)
+    assert not sweep.run(LocalExecutor("sweep", 1, SilentProgress()), lambda _, found: shown.append(found), [])
+    assert shown == [record]
 
 
 def test_a_finished_sweep_is_shown_in_other_ways(
