@@ -208,14 +208,13 @@ def _spent(record: Record) -> Record:
 
 
 def reached(record: Record, row: str, limit: int) -> float:
-    """Returns the improvement that a run has reached within a limit of time [%]."""
+    """Returns the improvement that a run has reached within a limit of time [%]; 0 is that of the graph as it was."""
     if not record["world"] or sum(record["stages"].values()) <= limit:
         return float(record["own"])
     if row not in ANYTIME:
         return 0.0
-    return max(
-        (point.score for point in points_of(record) if point.curve == FOR_REAL and point.seconds <= limit), default=0.0
-    )
+    played = (point.score for point in points_of(record) if point.curve == FOR_REAL and point.seconds <= limit)
+    return max([0.0, *played])
 
 
 def finding(rows: Sequence[Record], limits: Sequence[int]) -> str:

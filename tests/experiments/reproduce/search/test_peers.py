@@ -29,6 +29,11 @@ def test_a_limit_shows_what_a_dreamer_had_reached_in_reality_by_then(limit: int,
     assert reached(record(), "ppo dream", limit) == gain
 
 
+def test_before_anything_is_gained_there_is_the_graph_as_it_was() -> None:
+    worse = {"real_steps": 9, "dream": 20.0, "real": -400.0}
+    assert reached(record(rounds=[worse, worse]), "ppo dream", 30) == 0.0
+
+
 def test_a_search_has_what_it_found_and_other_learners_show_nothing_before_their_end() -> None:
     assert reached(record(world=""), "taso", 1) == 30.0
     assert reached(record(), "mcts", 39) == 0.0
