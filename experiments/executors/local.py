@@ -14,26 +14,30 @@ where it stopped.
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import pickle
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from environment.processes import begin_worker, starting_workers
 from experiments.errors import require_at_least
 from experiments.executors import provenance
 from experiments.executors.units import Record, UnfinishedError, reading_only
-from experiments.runs.progress import ProgressDisplay, SilentProgress
+from experiments.runs.progress import Bar, ProgressDisplay, SilentProgress
 from experiments.runs.run import uncompiled
 from experiments.runs.signals import Interrupted, listening, raise_if_received
 
 Work = Callable[[ProgressDisplay], Record]
 """The work of a unit."""
+SECONDS_BETWEEN_UPDATES = 0.2
+"""Time between two reports of the progress of a unit in another process, at least."""
 SECONDS_TO_STOP = 10
 """Time that a process has to stop and to leave its files in order; then it is killed."""
 
@@ -50,6 +54,7 @@ class Unit:
         reads files that an earlier one writes. By default every unit has its own lane.
       keeps: whether `work` keeps its result with `once`, so that a finished one is read without another process.
       measures: whether it measures times, so that no other such unit may run on the same machine meanwhile.
+      alone: whether a process runs it that has run nothing before, so that the peak of its memory is its own.
     """
 
     name: str
@@ -57,6 +62,7 @@ class Unit:
     lane: str = ""
     keeps: bool = False
     measures: bool = False
+    alone: bool = False
 
 
 def without_compiling(work: Work, progress: ProgressDisplay) -> Record:
@@ -180,7 +186,22 @@ class LocalExecutor(Lanes):
         for lane in lanes:
             for unit in lane:
                 raise_if_received()
-                yield _result(unit, self._progress)
+                yield self._apart(unit) if unit.alone else _result(unit, self._progress)
+
+    def _apart(self, unit: Unit) -> Result:
+        """Runs a unit in a process of its own, and shows its stages as if it ran here."""
+        if (found := finished_result(unit)) is not None:
+            return found
+        lane = _Lane.start(deque([unit]), shown=_Shown(self._progress))
+        try:
+            while (result := lane.receive(self._progress)) is None:
+                pass
+        except BaseException:
+            lane.process.terminate()
+            lane.stop(ask_again=True)
+            raise
+        lane.stop()
+        return result
 
     def _in_processes(self, lanes: Sequence[deque[Unit]]) -> Iterator[Result]:
         for units in lanes:
@@ -234,38 +255,49 @@ class _Lane:
       units: units whose results have not arrived yet.
       process: the process.
       messages: the end of the pipe at which results and notes arrive.
+      shown: where the stages of the units are shown; None: nowhere.
       ended: whether nothing more arrives.
     """
 
     units: deque[Unit]
     process: BaseProcess
     messages: Connection
+    shown: _Shown | None = None
     ended: bool = False
 
     @classmethod
-    def start(cls, units: deque[Unit]) -> _Lane:
+    def start(cls, units: deque[Unit], *, shown: _Shown | None = None) -> _Lane:
         # spawn: a forked process would copy the locks of TensorFlow's threads without these threads.
         context = multiprocessing.get_context("spawn")
         messages, sender = context.Pipe(duplex=False)
-        process = context.Process(target=_run_lane, args=(list(units), sender))
+        process = context.Process(target=_run_lane, args=(list(units), sender, shown is not None))
         with starting_workers():
             process.start()
         sender.close()
-        return cls(units, process, messages)
+        return cls(units, process, messages, shown)
 
     def receive(self, progress: ProgressDisplay) -> Result | None:
-        """Takes one message: shows a note, or returns the result of the unit that was running."""
+        """Takes one message: shows a note or a stage, or returns the result of the unit that was running."""
         try:
             kind, value = self.messages.recv()
         except EOFError:
             self.process.join()
-            self.ended, unit = True, self.units.popleft()
-            return Result(unit, None, RuntimeError(f"its process ended with status {self.process.exitcode}"))
+            self.ended = True
+            return self._failed(RuntimeError(f"its process ended with status {self.process.exitcode}"))
         if kind == "note":
-            progress.note(f"{self.units[0].name}: {value}")
-            return None
-        unit = self.units.popleft()
-        return Result(unit, None, value) if kind == "error" else Result(unit, value)
+            progress.note(value if self.shown else f"{self.units[0].name}: {value}")
+        elif kind == "error":
+            return self._failed(value)
+        elif kind == "record":
+            return Result(self.units.popleft(), value)
+        elif self.shown is not None:
+            self.shown.take(kind, value)
+        return None
+
+    def _failed(self, error: Exception) -> Result:
+        if self.shown is not None:
+            self.shown.fail(error)
+        return Result(self.units.popleft(), None, error)
 
     def stop(self, *, ask_again: bool = False) -> None:
         """Waits for the process to end, and kills it if that takes too long.
@@ -286,12 +318,40 @@ class _Lane:
         self.messages.close()
 
 
-def _run_lane(units: Sequence[Unit], sender: Connection) -> None:
-    """Runs units in their order and sends their outcomes; this is the program of a process."""
+class _Shown:
+    """The stages of a unit in another process, shown on a display of this one."""
+
+    def __init__(self, progress: ProgressDisplay) -> None:
+        self._progress = progress
+        self._open: list[tuple[contextlib.ExitStack, Bar]] = []
+
+    def take(self, kind: str, value: Any) -> None:
+        """Takes a message of `_Sent`."""
+        if kind == "stage":
+            stack = contextlib.ExitStack()
+            self._open.append((stack, stack.enter_context(self._progress.stage(*value))))
+        elif kind == "update":
+            done, figures = value
+            self._open[-1][1].update(done, **figures)
+        else:
+            self._open.pop()[0].close()
+
+    def fail(self, error: Exception) -> None:
+        """Leaves the stages that have begun, as an error does."""
+        while self._open:
+            self._open.pop()[0].__exit__(type(error), error, None)
+
+
+def _run_lane(units: Sequence[Unit], sender: Connection, shows: bool) -> None:
+    """Runs units in their order and sends their outcomes; this is the program of a process.
+
+    Args:
+      shows: whether their stages are sent too.
+    """
     begin_worker()
     with contextlib.suppress(Interrupted, BrokenPipeError), listening():  # nobody reads the results any more
         for unit in units:
-            result = _result(unit, _Notes(sender))
+            result = _result(unit, _Sent(sender) if shows else _Notes(sender))
             if result.error is None:
                 sender.send(("record", result.record))
             else:
@@ -315,3 +375,30 @@ class _Notes(SilentProgress):
 
     def note(self, text: str) -> None:
         self._sender.send(("note", text))
+
+
+class _Sent(_Notes):
+    """The progress display of a unit in another process, which sends its stages too."""
+
+    def __init__(self, sender: Connection) -> None:
+        super().__init__(sender)
+        self._sent_at = 0.0
+        self._unsent: tuple[int, dict[str, float]] | None = None
+
+    @contextlib.contextmanager
+    def stage(self, title: str, total: int, limit_s: float = math.inf) -> Iterator[Bar]:
+        self._sender.send(("stage", (title, total, limit_s)))
+        yield self
+        self._send()
+        self._sender.send(("end", None))
+
+    def update(self, done: int, **figures: float) -> None:
+        super().update(done, **figures)
+        self._unsent = done, figures
+        if done == 1 or time.monotonic() >= self._sent_at + SECONDS_BETWEEN_UPDATES:
+            self._send()
+
+    def _send(self) -> None:
+        if self._unsent is not None:
+            self._sender.send(("update", self._unsent))
+            self._sent_at, self._unsent = time.monotonic(), None

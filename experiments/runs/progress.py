@@ -129,9 +129,7 @@ class TerminalProgress:
 class SilentProgress:
     """A display that shows nothing; it is its own bar."""
 
-    def stage(
-        self, title: str, total: int, limit_s: float = math.inf
-    ) -> contextlib.AbstractContextManager[SilentProgress]:
+    def stage(self, title: str, total: int, limit_s: float = math.inf) -> contextlib.AbstractContextManager[Bar]:
         return contextlib.nullcontext(self)
 
     def update(self, done: int, **figures: float) -> None:

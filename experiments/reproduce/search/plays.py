@@ -164,7 +164,8 @@ class Play:
     @property
     def unit(self) -> Unit:
         """The unit of work that finishes the run and returns its record."""
-        return Unit(f"{self.graph} {self.row} seed {self.seed}", self.record, keeps=True)
+        name, alone = f"{self.graph} {self.row} seed {self.seed}", self.scale == "full"  # processes take time to start
+        return Unit(name, self.record, keeps=True, alone=alone)
 
     def models(self, progress: ProgressDisplay) -> tuple[CheckedModel, CheckedModel]:
         """Returns the start graph and the one that the controller is credited with, as models.

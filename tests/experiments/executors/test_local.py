@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -106,6 +107,27 @@ def test_a_process_that_dies_fails_its_unit_alone(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == "a"
 
 
+def fail_in_a_stage(progress: ProgressDisplay) -> Record:
+    with progress.stage("outer", 2), progress.stage("inner", 2) as bar:
+        bar.update(1)
+        raise UserError("No such graph.")
+
+
+def test_a_unit_that_runs_alone_shows_its_stages_here(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    works = partial(append, path, "a"), partial(double, 2), partial(double, 3)
+    units = [Unit(str(work.args), work, alone=True) for work in works]
+    (_, first, second), noted = run(units, 1)
+    assert path.read_text(encoding="utf-8") == "a"
+    assert len({first["process"], second["process"], os.getpid()}) == 3
+    assert "append: started" in noted and "append: finished" in noted and "\nvalue is 2" in noted
+    with pytest.raises(UserError, match="No such graph"):
+        run([Unit("bad", fail_in_a_stage, alone=True), units[0]], 1)
+    with pytest.raises(RuntimeError, match="status 7"):
+        run([Unit("dies", die, alone=True), units[0]], 1)
+    assert path.read_text(encoding="utf-8") == "aaa"
+
+
 def once_here(path: Path, progress: ProgressDisplay) -> Record:
     os.chdir(path)
     return once("table", "unit", {}, lambda: {"process": os.getpid()})
@@ -118,6 +140,7 @@ def test_what_is_finished_is_read_without_another_process(tmp_path: Path, monkey
     assert first["process"] != os.getpid()
     monkeypatch.setattr(multiprocessing, "get_context", lambda _: pytest.fail("another process"))
     assert run([units[0], units[0]], 2)[0] == [first, first]
+    assert run([replace(units[0], alone=True)], 1)[0] == [first]
 
 
 def test_an_error_that_cannot_be_sent_is_told_in_words() -> None:
@@ -146,23 +169,26 @@ from experiments.runs.progress import make_progress
 from tests.experiments.executors.test_local import note_process_and_wait
 
 if __name__ == "__main__":
-    units = [Unit(str(number), partial(note_process_and_wait, Path(sys.argv[1]))) for number in range(3)]
+    processes, directory = int(sys.argv[1]), Path(sys.argv[2])
+    work = partial(note_process_and_wait, directory)
+    units = [Unit(str(number), work, alone=processes == 1) for number in range(3)]
     try:
         with listening():
-            records(LocalExecutor("test", 2, make_progress()), units)
+            records(LocalExecutor("test", processes, make_progress()), units)
     except Interrupted as interruption:
         sys.exit(128 + interruption.signal)
 """
 
 
-def test_ctrl_c_stops_all_processes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [1, 2])
+def test_ctrl_c_stops_all_processes(processes: int, tmp_path: Path) -> None:
     script, directory = tmp_path / "script.py", tmp_path / "processes"
     script.write_text(INTERRUPTED, encoding="utf-8")
     directory.mkdir()
-    command = [sys.executable, str(script), str(directory)]
+    command = [sys.executable, str(script), str(processes), str(directory)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True) as main:
-        while len(list(directory.iterdir())) < 2:
+        while len(list(directory.iterdir())) < processes:
             assert main.poll() is None, main.stderr and main.stderr.read()
             time.sleep(0.1)
         os.killpg(main.pid, signal.SIGINT)  # as a terminal does
@@ -171,4 +197,4 @@ def test_ctrl_c_stops_all_processes(tmp_path: Path) -> None:
     for process in directory.iterdir():
         with pytest.raises(ProcessLookupError):
             os.kill(int(process.name), 0)
-    assert len(list(directory.iterdir())) == 2, "the third was not started"
+    assert len(list(directory.iterdir())) == processes, "the third was not started"
