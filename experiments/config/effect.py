@@ -32,7 +32,7 @@ def in_effect(config: RunConfig) -> dict[str, Any]:
     if config.controller in foreign_names():
         without: set[str] = set()
     elif not config.learns_in:
-        without = {*OF_WORLD_MODELS, *OF_CONTROLLERS} | set(OF_SATURATION if config.controller != "saturation" else ())
+        without = {*OF_WORLD_MODELS, *OF_CONTROLLERS, *OF_SATURATION} - {config.controller}
     else:
         own = {name for name in OF_CONTROLLERS if getattr(config, name) is config.of_controller}
         others = set(OF_CONTROLLERS) - own - set(SHARED) - ({"mixed"} if config.learns_in == "mixed" else set())

@@ -10,6 +10,7 @@ FOLDER/
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -134,9 +135,13 @@ class Sweep:
 
     def _finished(self, point: Point) -> Record | None:
         record = read_record(point.file)
-        if record is not None or self.committed is None:
+        if record is not None:
             return record
-        return next(filter(point.has_figures_of, read_folder(self.committed)), None)
+        return next(filter(point.has_figures_of, self._of_the_source), None)
+
+    @functools.cached_property
+    def _of_the_source(self) -> list[Record]:
+        return [] if self.committed is None else list(read_folder(self.committed))
 
     def run(
         self,
