@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from controller.saturation.vocabulary import ABSENT, Kind, Operator, Settings, Vocabulary
@@ -54,11 +55,13 @@ class Classes:
       terms: all e-nodes.
       values: the class of each value of the start graph.
       kinds: the number of each class's kind.
+      rows: the rows of the relations that were asked for, by name: classes, and then integers.
     """
 
     terms: list[Term]
     values: dict[int, int]
     kinds: dict[int, int]
+    rows: Mapping[str, list[tuple[int, ...]]]
 
 
 @dataclass
@@ -136,8 +139,13 @@ class Program:
         """Returns a copy of all functions and relations by name."""
         return self.egraph.freeze().functions
 
-    def classes(self) -> Classes:
-        """Returns a copy of the e-graph."""
+    def classes(self, relations: Mapping[str, int] = MappingProxyType({})) -> Classes:
+        """Returns a copy of the e-graph.
+
+        Args:
+          relations: by the name of each relation whose rows are wanted, how many of its columns, the first ones, are
+            tensors; the others are integers.
+        """
         frozen = self.frozen()
         integer = self.egraph.value_to_i64
         numbers: dict[Any, int] = {}
@@ -160,7 +168,13 @@ class Program:
                     results = tuple(picked[row.output][place] for place in range(operator.num_outputs))
                 terms.append(Term(operator, integer(row.inputs[0]), operands, results))
         kinds = {number(row.inputs[0]): integer(row.output) for row in frozen["kind"].rows}
-        return Classes(terms, values, kinds)
+        rows = {
+            name: [
+                (*map(number, row.inputs[:tensors]), *map(integer, row.inputs[tensors:])) for row in frozen[name].rows
+            ]
+            for name, tensors in relations.items()
+        }
+        return Classes(terms, values, kinds, rows)
 
 
 def settings_of(node: Node, number: int, vocabulary: Vocabulary) -> int:

@@ -9,15 +9,16 @@ three rounds, before what pays has been reached.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import time
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 
+from controller.saturation.commands import actions_of, facts_of, variable
 from controller.saturation.config import ExplorationLimits
 from controller.saturation.egraph import MIRROR, Program
-from controller.saturation.oracle import Answer, Oracle, Reference, Template
-from controller.saturation.patterns import InexpressibleError, Pattern, patterns_of
+from controller.saturation.groups import Groups
+from controller.saturation.oracle import Answer, Oracle, Template
+from controller.saturation.patterns import InexpressibleError, Pattern, families_of, patterns_of
 from taso_ext import RuleSet
 from taso_ext.verify.rule_reader import read_rule
 
@@ -58,7 +59,7 @@ class _Asking:
 
     Attributes:
       name: of the relation of its questions.
-      facts: its operators and kinds, as the body of a rule.
+      facts: what a match is, as the body of a rule: its operators and kinds, or, if it has several roots, a note of it.
       columns: the variables that a question consists of: settings of operators, kinds of leaves, kinds of results.
       answered: the questions that were asked.
       applied: by the form of a target, the relation of the answers that have it, which is also the name of a set of
@@ -92,6 +93,7 @@ class Exploration:
         self._texts = [read_rule(rules.text(rule)) for rule in range(len(rules))]
         self._names = rules.names
         self._asking: dict[Pattern, _Asking] = {}
+        self._groups = Groups(program, self._oracle)
         self._translated_for = 0  # number of constructors
         self.inexpressible: dict[str, str] = {}
         self._answers = 0
@@ -118,15 +120,17 @@ class Exploration:
             if size == before and not any(asking.waiting for asking in self._asking.values()):
                 stop = Stop.SATURATED
                 break
-        asked = sum(len(asking.answered) for asking in self._asking.values())
-        seconds = time.monotonic() - start
-        return Explored(rounds, stop, size, seconds, (asked, self._answers), dict(self.inexpressible))
+        asked = self._groups.asked + sum(len(asking.answered) for asking in self._asking.values())
+        answers, seconds = self._groups.answers + self._answers, time.monotonic() - start
+        return Explored(rounds, stop, size, seconds, (asked, answers), dict(self.inexpressible))
 
     def _round(self, number: int, deadline: float) -> Stop | None:
         """Carries out one round; returns the limit that ended it, or None."""
         program, multiple = self._program, number < self._limits.k_multi
         program.run(f"(run-schedule (saturate (run {MIRROR})))")
         self._translate()
+        if multiple:
+            self._groups.carry_out(deadline)
         for name in _ASK[: 1 + multiple]:
             (report,) = program.run(f"(run {name} 1)")
             matches = report.report.num_matches_per_rule
@@ -160,34 +164,23 @@ class Exploration:
                 for pattern in patterns_of(number, text, self._program.present):
                     if pattern not in self._asking:
                         self._add(pattern)
+                for family in families_of(number, text, self._program.present):
+                    self._groups.add(family)
             except InexpressibleError as error:
                 self.inexpressible[self._names[number]] = str(error)
 
     def _add(self, pattern: Pattern) -> None:
         """Adds the rule that notes what the matches of a pattern look like."""
         name = f"ask{len(self._asking)}"
-        facts: list[str] = []
-        identities: dict[str, list[str]] = {}
-        for number, found in enumerate(pattern.operators):
-            whole = f"({found.operator.constructor} s{number} {' '.join(map(_tensor, found.operands))})"
-            if found.operator.num_outputs == 1:
-                identity = _tensor(found.results[0])
-            else:
-                identity = f"n{number}"
-                facts += [f"(= {_tensor(name)} (Result {at} {identity}))" for at, name in enumerate(found.results)]
-            facts.append(f"(= {identity} {whole})")
-            identities.setdefault(found.operator.constructor, []).append(identity)
-        # One operator of the e-graph stands for one of the pattern only.
-        facts += [f"(!= {a} {b})" for same in identities.values() for a, b in itertools.combinations(same, 2)]
-        tensors = (*pattern.leaves, *pattern.results)
-        facts += [f"(= k{number} (kind {_tensor(name)}))" for number, name in enumerate(tensors)]
-        columns = (*(f"s{n}" for n in range(len(pattern.operators))), *(f"k{n}" for n in range(len(tensors))))
-        body = " ".join(facts)
-        self._asking[pattern] = _Asking(pattern, name, body, columns)
-        ruleset = _ASK[pattern.is_multiple]
+        kinds = [f"(= k{at} (kind {variable(name)}))" for at, name in enumerate(pattern.tensors)]
+        columns = (*(f"s{n}" for n in range(len(pattern.operators))), *(f"k{n}" for n in range(len(kinds))))
+        # What has several roots is looked for in some rounds only, so that its matches are noted one by one.
+        tensors = tuple(map(variable, pattern.tensors)) if pattern.is_multiple else ()
+        body, note = " ".join([*facts_of(pattern), *kinds]), f"({name} {' '.join([*tensors, *columns])})"
+        self._asking[pattern] = _Asking(pattern, name, note if tensors else body, columns)
         self._program.run(
-            f"(relation {name} ({' '.join(['i64'] * len(columns))}))",
-            f'(rule ({body}) (({name} {" ".join(columns)})) :ruleset {ruleset} :name "{name}")',
+            f"(relation {name} ({' '.join(['Tensor'] * len(tensors) + ['i64'] * len(columns))}))",
+            f'(rule ({body}) ({note}) :ruleset {_ASK[pattern.is_multiple]} :name "{name}")',
         )
 
     def _ask(self) -> None:
@@ -196,7 +189,7 @@ class Exploration:
         commands: list[str] = []
         for asking in self._asking.values():
             for row in frozen[asking.name].rows:
-                question = tuple(map(integer, row.inputs))
+                question = tuple(map(integer, row.inputs[-len(asking.columns) :]))
                 if question in asking.answered:
                     continue
                 asking.answered.add(question)
@@ -223,33 +216,8 @@ class Exploration:
             columns = [*asking.columns, *settings, *kinds]
             yield f"(relation {name} ({' '.join(['i64'] * len(columns))}))"
             yield f"(ruleset {_CARRY}{name})"
-            actions = " ".join(_actions(asking.pattern, template, settings, kinds))
+            actions = " ".join(actions_of(asking.pattern, template, settings, kinds))
             body = f"{asking.facts} ({name} {' '.join(columns)})"
             yield f'(rule ({body}) ({actions}) :ruleset {_CARRY}{name} :name "{name}")'
         numbers = (*question, *answer.settings, *answer.kinds)
         yield f"({asking.applied[template]} {' '.join(map(str, numbers))})"
-
-
-def _tensor(name: str) -> str:
-    """Returns the variable of a tensor of a pattern."""
-    return f"t-{name}"
-
-
-def _actions(pattern: Pattern, template: Template, settings: list[str], kinds: list[str]) -> Iterator[str]:
-    """Yields the actions that build a target and make its results equal to the roots of the pattern."""
-
-    def term(reference: Reference | None) -> str:
-        if reference is None:
-            return "(Value -1)"
-        if reference.node < 0:
-            return _tensor(pattern.leaves[reference.result])
-        single = template.operators[reference.node].operator.num_outputs == 1
-        return f"m{reference.node}" if single else f"(Result {reference.result} m{reference.node})"
-
-    remaining = iter(kinds)
-    for number, made in enumerate(template.operators):
-        yield f"(let m{number} ({made.operator.constructor} {settings[number]} {' '.join(map(term, made.operands))}))"
-        for result in range(made.operator.num_outputs):
-            yield f"(set (kind {term(Reference(number, result))}) {next(remaining)})"
-    for root, reference in zip(pattern.roots, template.roots, strict=True):
-        yield f"(union {_tensor(root)} {term(reference)})"

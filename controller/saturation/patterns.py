@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from controller.saturation.vocabulary import Operator
 from taso_ext.verify.rule_reader import RuleText, Statement, Term
@@ -62,17 +63,85 @@ class Pattern:
         return tuple(name for found in self.operators for name in found.results)
 
     @property
+    def tensors(self) -> tuple[str, ...]:
+        """The names of all its tensors: what it reads, and then what it computes."""
+        return (*self.leaves, *self.results)
+
+    @property
     def is_multiple(self) -> bool:
         """Whether it has several roots: a multi-pattern."""
         return len(self.roots) > 1
 
 
-def patterns_of(number: int, rule: RuleText, present: Mapping[str, set[tuple[int, int]]]) -> Iterator[Pattern]:
-    """Yields the patterns of a rule that operators of an e-graph could match.
+@dataclass(frozen=True)
+class Family:
+    """The source of a rule on operators that nothing bounds in number, such as all products of one tensor.
 
-    Lists of operands or of results have all lengths that occur, up to `MOST_ELEMENTS`. A list of operators that nothing
-    bounds, such as all that read one tensor, has the fewest elements that the rule takes: longer ones follow by
-    repetition.
+    Attributes:
+      rule: index of the rule.
+      text: the rule.
+      operators: by an operator variable, the operator that is chosen for it.
+    """
+
+    rule: int
+    text: RuleText = field(compare=False)
+    operators: tuple[tuple[str, str], ...]
+
+    @property
+    def least(self) -> int:
+        """The fewest elements that the rule takes."""
+        return self.text.least
+
+    @cached_property
+    def member(self) -> Pattern:
+        """The pattern of one element."""
+        return self.of_length(1)
+
+    def of_length(self, length: int) -> Pattern:
+        """Returns the pattern for so many elements."""
+        return _pattern(self.rule, self.text, dict(self.operators), dict.fromkeys(self._listed.values(), length))
+
+    def is_listed(self, name: str) -> bool:
+        """Returns whether a tensor of `member` is of that element alone, and not shared by all."""
+        return name in self._listed
+
+    def in_element(self, name: str, element: int) -> str:
+        """Returns the name that a tensor of `member` has in an element of a longer list."""
+        return _element_name(self._listed[name], element) if name in self._listed else name
+
+    @cached_property
+    def _listed(self) -> dict[str, str]:
+        """The names of the list, by those that they have in `member`."""
+        return {_element_name(name, 0): name for name in _lists(self.text)[0]}
+
+
+def families_of(number: int, rule: RuleText, present: Mapping[str, set[tuple[int, int]]]) -> Iterator[Family]:
+    """Yields the families of a rule of which an e-graph could hold a member; for the arguments see `patterns_of`."""
+    if not _is_family(rule):
+        return
+    for chosen in _choices(rule):
+        family = Family(number, rule, tuple(chosen.items()))
+        if all(_occurs(found.operator, present) for found in family.member.operators):
+            yield family
+
+
+def _is_family(rule: RuleText) -> bool:
+    """Returns whether a rule is about two operators or more that nothing bounds in number, and about no other list."""
+    lists = _lists(rule)
+    return rule.least > 1 and len(lists) == 1 and not _holders(rule, lists[0])
+
+
+def _choices(rule: RuleText) -> Iterator[dict[str, str]]:
+    """Yields the choices of operators for the operator variables of a rule."""
+    for chosen in itertools.product(*([(name, op) for op in ops] for name, ops in rule.operators.items())):
+        yield dict(chosen)
+
+
+def patterns_of(number: int, rule: RuleText, present: Mapping[str, set[tuple[int, int]]]) -> Iterator[Pattern]:
+    """Yields the patterns of a rule that operators of an e-graph could match; none if the rule makes families.
+
+    Lists of operands or of results have all lengths that occur, up to `MOST_ELEMENTS`. Of a list of operators that
+    nothing bounds, one is rewritten after the other if the rule takes one alone.
 
     Args:
       number: index of the rule.
@@ -81,9 +150,10 @@ def patterns_of(number: int, rule: RuleText, present: Mapping[str, set[tuple[int
     Raises:
       InexpressibleError: the rule cannot be translated.
     """
+    if _is_family(rule):
+        return
     lists = _lists(rule)
-    for chosen in itertools.product(*([(name, op) for op in ops] for name, ops in rule.operators.items())):
-        operators = dict(chosen)
+    for operators in _choices(rule):
         for lengths in _lengths(rule, lists):
             pattern = _pattern(number, rule, operators, lengths)
             if all(_occurs(found.operator, present) for found in pattern.operators):
@@ -112,17 +182,17 @@ def _lengths(rule: RuleText, lists: list[frozenset[str]]) -> Iterator[dict[str, 
     empty."""
     choices: list[Sequence[int]] = []
     for members in lists:
-        holders = [
-            names
-            for statement in rule.source
-            if not statement.mapped
-            for names in _starred(statement)
-            if names & members
-        ]
+        holders = _holders(rule, members)
         least = 0 if any(len(names) > 1 for names in holders) else rule.least
         choices.append(range(least, MOST_ELEMENTS + 1) if holders else [rule.least])
     for chosen in itertools.product(*choices):
         yield {name: length for members, length in zip(lists, chosen, strict=True) for name in members}
+
+
+def _holders(rule: RuleText, members: frozenset[str]) -> list[set[str]]:
+    """Returns the lists of operands or results of single operators that some starred names are in."""
+    statements = (statement for statement in rule.source if not statement.mapped)
+    return [names for statement in statements for names in _starred(statement) if names & members]
 
 
 def _starred(statement: Statement) -> tuple[set[str], set[str]]:
@@ -176,7 +246,12 @@ def _names(terms: tuple[Term, ...], lengths: Mapping[str, int], element: int | N
         if not term.starred:
             names.append(term.name)
         elif element is not None:
-            names.append(f"{term.name}_{element}")
+            names.append(_element_name(term.name, element))
         else:
-            names += [f"{term.name}_{at}" for at in range(lengths[term.name])]
+            names += [_element_name(term.name, at) for at in range(lengths[term.name])]
     return tuple(names)
+
+
+def _element_name(name: str, element: int) -> str:
+    """Returns the name of a tensor of a list."""
+    return f"{name}_{element}"

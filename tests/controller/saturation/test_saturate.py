@@ -16,7 +16,7 @@ from taso_ext import CostModel, GraphBuilder, OnnxModel, RuleSet, State, search_
 COSTS = CostModel.roofline("rtx2070")
 RULES = RuleSet.default()
 FLOAT = 1
-SMALL = ExplorationLimits(nodes=1_500, rounds=4)
+SMALL = ExplorationLimits(nodes=1_500, rounds=4, k_multi=2)
 
 
 @pytest.mark.parametrize("name", ["squeezenet1.1-tiny", "bert-base-tiny", "nasrnn-tiny", "resnext50-tiny"])
@@ -58,6 +58,22 @@ def test_rules_with_several_roots_are_looked_for_in_k_multi_rounds() -> None:
     assert once.explored.nodes == 2 + 2 * 3
     assert once.explored.asked == (1, 1)
     assert later.explored.nodes == once.explored.nodes, "two matches, more than one, wait for the next round"
+
+
+def test_what_appears_after_these_rounds_is_not_merged() -> None:
+    builder = GraphBuilder()
+    x = builder.input("x", FLOAT, [64, 64])
+    for name, op_type in (("a", "MatMul"), ("b", "MatMul"), ("c", "Gemm")):
+        weight = builder.weight(name, name, FLOAT, [64, 64])
+        builder.output(builder.node("", op_type, {}, [x, weight], [("", FLOAT, [64, 64])])[0])
+    shown = "rule plain\n  var x: float[m, k]; w: float[k, n]\n  source y = Gemm(x, w)\n  target y = MatMul(x, w)\n\n"
+    rules = RuleSet.parse(shown + RULES.text(RULES.names.index("merge-matmuls-sharing-lhs")))
+    # The two matches of the first round are carried out in the second one, when there are six.
+    explored = saturate(
+        builder.build(), rules, COSTS, limits=ExplorationLimits(matches=1), extraction_seconds=0
+    ).explored
+    assert explored.stop is Stop.SATURATED
+    assert explored.nodes == 3 + 1 + 2 * 3
 
 
 @pytest.mark.parametrize(
