@@ -31,6 +31,11 @@ def facts_of(pattern: Pattern) -> list[str]:
     return facts + [f"(!= {a} {b})" for same in identities.values() for a, b in itertools.combinations(same, 2)]
 
 
+def kinds_of(pattern: Pattern) -> list[str]:
+    """Returns that all tensors of a pattern have kinds, which are `k0`, `k1`, …; operands that are absent have none."""
+    return [f"(= k{number} (kind {variable(name)}))" for number, name in enumerate(pattern.tensors)]
+
+
 def actions_of(
     pattern: Pattern, template: Template, settings: Sequence[object], kinds: Sequence[object]
 ) -> Iterator[str]:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 
-from controller.saturation.commands import actions_of, facts_of, variable
+from controller.saturation.commands import actions_of, facts_of, kinds_of, variable
 from controller.saturation.config import ExplorationLimits
 from controller.saturation.egraph import MIRROR, Program
 from controller.saturation.groups import Groups
@@ -172,7 +172,7 @@ class Exploration:
     def _add(self, pattern: Pattern) -> None:
         """Adds the rule that notes what the matches of a pattern look like."""
         name = f"ask{len(self._asking)}"
-        kinds = [f"(= k{at} (kind {variable(name)}))" for at, name in enumerate(pattern.tensors)]
+        kinds = kinds_of(pattern)
         columns = (*(f"s{n}" for n in range(len(pattern.operators))), *(f"k{n}" for n in range(len(kinds))))
         # What has several roots is looked for in some rounds only, so that its matches are noted one by one.
         tensors = tuple(map(variable, pattern.tensors)) if pattern.is_multiple else ()

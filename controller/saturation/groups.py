@@ -12,7 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from controller.saturation.commands import actions_of, facts_of, variable
+from controller.saturation.commands import actions_of, facts_of, kinds_of, variable
 from controller.saturation.egraph import Classes, Program, Term
 from controller.saturation.oracle import Oracle
 from controller.saturation.patterns import Family, Pattern
@@ -57,10 +57,10 @@ class Groups:
         pattern = family.member
         settings = [f"s{number}" for number in range(len(pattern.operators))]
         sorts = ["Tensor"] * len(pattern.tensors) + ["i64"] * len(settings)
-        columns = [*map(variable, pattern.tensors), *settings]
+        body, note = [*facts_of(pattern), *kinds_of(pattern)], [name, *map(variable, pattern.tensors), *settings]
         self._program.run(
             f"(relation {name} ({' '.join(sorts)}))",
-            f'(rule ({" ".join(facts_of(pattern))}) (({name} {" ".join(columns)})) :ruleset {_LOOK} :name "{name}")',
+            f'(rule ({" ".join(body)}) (({" ".join(note)})) :ruleset {_LOOK} :name "{name}")',
         )
 
     def carry_out(self, deadline: float) -> None:

@@ -90,3 +90,14 @@ def test_more_members_than_proofs_hold_for_make_several_groups() -> None:
     found = _explored(_products(MOST_MEMBERS + 4), [SHARING_LHS])
     assert found.explored.asked == (2, 2)
     assert found.explored.nodes == MOST_MEMBERS + 4 + 2 * JOINED
+
+
+def test_operands_that_are_absent_are_no_tensors() -> None:
+    builder = GraphBuilder()
+    x = builder.input("x", FLOAT, [1, 4, 8, 8])
+    for number in range(3):
+        weight = builder.weight(f"w{number}", f"w{number}", FLOAT, [4, 4, 1, 1])
+        builder.output(builder.node("", "Conv", {}, [x, weight, -1], [("", FLOAT, [1, 4, 8, 8])])[0])
+    found = _explored(builder.build(), ["merge-all-convs-sharing-input", "merge-all-biased-convs-sharing-input"])
+    assert found.explored.asked == (0, 0)
+    assert found.explored.nodes == 3
