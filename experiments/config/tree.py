@@ -60,14 +60,24 @@ def parse_overrides(assignments: Sequence[str]) -> dict[str, Any]:
         path, equals, text = assignment.partition("=")
         if not equals or not path.strip():
             raise UserError(f"--set expects key=value, for example --set ppo.epochs=20, but got '{assignment}'.")
-        *sections, key = path.strip().split(".")
-        table = tree
-        for section in sections:
-            table = table.setdefault(section, {})
-            if not isinstance(table, dict):
-                raise UserError(f"--set {assignment}: '{section}' was already set to the value {table!r}.")
-        table[key] = _toml_value(text.strip())
+        put(tree, path.strip(), _toml_value(text.strip()), f"--set {assignment}")
     return tree
+
+
+def put(tree: dict[str, Any], path: str, value: Any, source: str) -> None:
+    """Sets the value at a dotted path of nested values.
+
+    Args:
+      source: what the value comes from, for messages.
+    Raises:
+      UserError: what should be a section on the path is a value.
+    """
+    *sections, key = path.split(".")
+    for section in sections:
+        tree = tree.setdefault(section, {})
+        if not isinstance(tree, dict):
+            raise UserError(f"{source}: '{section}' was already set to the value {tree!r}.")
+    tree[key] = value
 
 
 def as_mapping(config: Any) -> dict[str, Any]:

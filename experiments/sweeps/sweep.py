@@ -20,7 +20,7 @@ from typing import Any
 
 from experiments.config.effect import OF_WORLD_MODELS, effective
 from experiments.config.run import OF_CONTROLLERS, RunConfig, load_config
-from experiments.config.tree import as_mapping, replaced
+from experiments.config.tree import as_mapping, put, replaced
 from experiments.errors import UserError
 from experiments.executors.local import Executor, Unit, without_compiling
 from experiments.executors.units import Record, keep
@@ -206,12 +206,8 @@ def kept(point: Point, progress: ProgressDisplay) -> Record:
 def _with(base: RunConfig, values: Mapping[str, Any]) -> RunConfig:
     """Returns the settings with the values of a point."""
     tree: dict[str, Any] = {}
-    for key, value in values.items():
-        *sections, name = key.split(".")
-        place = tree
-        for section in sections:
-            place = place.setdefault(section, {})
-        place[name] = value
+    for path, value in values.items():
+        put(tree, path, value, f"--over {path}")
     return replaced(base, tree, "--over")
 
 

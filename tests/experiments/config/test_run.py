@@ -117,6 +117,11 @@ def test_overrides_are_toml_values_or_plain_texts() -> None:
     }
 
 
+def test_a_value_has_no_settings() -> None:
+    with pytest.raises(UserError, match="--set a.b=2: 'a' was already set to the value 1"):
+        parse_overrides(["a=1", "a.b=2"])
+
+
 @pytest.mark.parametrize("reward", ["log_ratio", "incremental", "combined:alpha=0.5,beta=0.5", "percent:every=1"])
 def test_rewards_that_telescope_need_no_more(reward: str) -> None:
     assert load_config("best", {}, [f"environment.reward={reward}"]).environment.reward == reward
