@@ -164,7 +164,7 @@ def test_regions_improve_what_is_too_large_for_one_program(monkeypatch: pytest.M
     best = extract(choices, [start], 30)
     assert best.is_optimal
     monkeypatch.setattr("controller.saturation.extraction.WHOLE", 0)
-    monkeypatch.setattr("controller.saturation.extraction.REGION", 200)
+    monkeypatch.setattr("controller.saturation.extraction.REGION", 60)
     costs: list[float] = []
     found = extract(choices, [start], 6, costs.append)
     assert costs == sorted(costs, reverse=True)
