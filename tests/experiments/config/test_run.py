@@ -118,7 +118,7 @@ def test_overrides_are_toml_values_or_plain_texts() -> None:
 
 
 def test_a_value_has_no_settings() -> None:
-    with pytest.raises(UserError, match="--set a.b=2: 'a' was already set to the value 1"):
+    with pytest.raises(UserError, match=r"--set a\.b=2: 'a' was already set to the value 1"):
         parse_overrides(["a=1", "a.b=2"])
 
 
