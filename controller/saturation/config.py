@@ -55,15 +55,11 @@ class SaturationConfig(ExplorationLimits):
             )
 
     def within(self, seconds: float) -> SaturationConfig:
-        """Returns the settings with exploration and extraction shortened to a limit of time; 0 means none.
+        """Returns the settings with an exploration of at most half of a limit of time; 0 means none.
 
-        Exploration has half of the time at most: without extraction, nothing is found.
+        Extraction has what is left: without it, nothing is found.
         """
-        if not seconds:
-            return self
-        exploring = min(self.seconds or seconds, seconds / 2)
-        extracting = min(self.extraction_seconds, seconds - exploring)
-        return dataclasses.replace(self, seconds=exploring, extraction_seconds=extracting)
+        return dataclasses.replace(self, seconds=min(self.seconds or seconds, seconds / 2)) if seconds else self
 
 
 def _require(name: str, value: float, least: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -77,9 +78,10 @@ class SaturationController(Search):
     def find(self, state: State, seed: int, on_progress: ProgressCallback | None) -> Found:
         """See `Search.find`."""
         assert self._rules is not None and self._costs is not None, "train has set them"
+        end = time.monotonic() + (self._limits.seconds or float("inf"))
         saturation = Saturation(state.graph, self._rules, self._config, on_progress)
         guides = self._guides if self._costs.looks_around else [self._costs]
-        seconds = self._config.extraction_seconds / len(guides)
+        seconds = min(self._config.extraction_seconds, max(end - time.monotonic(), 0.0)) / len(guides)
         found = [saturation.cheapest(guide, seconds) for guide in guides]
         count(cost_evaluations=sum(each.terms for each in found))
         taken, cost_ms = None, state.cost.ms

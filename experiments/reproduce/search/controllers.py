@@ -55,12 +55,14 @@ PLAYERS: Mapping[str, Player] = {
 }
 """The rows by name."""
 E_NODES = 20_000
+ONLY_LIMIT = ("saturation.seconds=0", "saturation.extraction_seconds=3600")
+"""Settings with which the limit of time of a search is the only one."""
 PEERS: Mapping[str, Player] = {
     "taso partial": Player("taso", ("rules=default+partial", *PLAYERS["taso"].settings), drawn=False),
     **{
         f"saturation k{k}": Player(
             "saturation",
-            (f"saturation.k_multi={k}", f"saturation.nodes={E_NODES}", "saturation.seconds=0"),
+            (f"saturation.k_multi={k}", f"saturation.nodes={E_NODES}", *ONLY_LIMIT),
             drawn=False,
         )
         for k in (0, 1, 2)

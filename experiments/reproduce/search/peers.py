@@ -157,7 +157,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         {**FORMATS, **dict.fromkeys(gain_columns(limits), ".2f")},
         rows,
         options.command_line,
-        f"{ON_PAPER[0]}. Saturation: at most {E_NODES:,} e-nodes, half of the time for each of its parts.",
+        f"{ON_PAPER[0]}. Saturation: at most {E_NODES:,} e-nodes, half of the time for exploration.",
         finding(on_paper, limits),
         {f"after-{limit}-s": partial(_draw, on_paper, f"{limit} s") for limit in limits},
     )

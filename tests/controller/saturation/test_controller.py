@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import controller
 from controller.evaluation import play_episode
 from controller.saturation.config import SaturationConfig
 from controller.saturation.controller import SaturationController
+from controller.saturation.saturate import Saturated, Saturation
 from controller.search.native import TasoController
 from controller.search.replayed import SearchLimits
 from environment import GraphSubstitutionEnv, zoo
@@ -112,12 +112,31 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: st
         SaturationConfig(**settings)
 
 
-def test_a_limit_of_time_is_shared_by_exploration_and_extraction() -> None:
-    config = SaturationConfig().within(10)
-    assert (config.seconds, config.extraction_seconds) == (5, 5)
-    assert SaturationConfig(seconds=1).within(10).extraction_seconds == 9
+def test_exploration_has_half_of_a_limit_of_time_at_most() -> None:
+    assert SaturationConfig().within(10).seconds == 5
+    assert SaturationConfig(seconds=1).within(10).seconds == 1
+    assert SaturationConfig(seconds=0).within(10).seconds == 5
     assert SaturationConfig().within(0) == SaturationConfig()
-    assert dataclasses.replace(SaturationConfig(), seconds=0.0).within(10).seconds == 5
+
+
+def test_extraction_has_what_exploration_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float] = []
+    cheapest = Saturation.cheapest
+
+    def noted(self: Saturation, costs: CostModel, extraction_seconds: float) -> Saturated:
+        given.append(extraction_seconds)
+        return cheapest(self, costs, 0.0)
+
+    monkeypatch.setattr(Saturation, "cheapest", noted)
+    config = SaturationConfig(nodes=200, extraction_seconds=1000)
+    for seconds in (0, 600, 0.001):
+        env = GraphSubstitutionEnv(MODEL)
+        env.reset(seed=0)
+        SaturationController(config, SearchLimits(seconds=seconds)).train(env)
+    unlimited, most, nothing = given
+    assert unlimited == 1000
+    assert 300 < most < 600
+    assert nothing == 0
 
 
 SETTINGS = (
