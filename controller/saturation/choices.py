@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
-from controller.saturation.egraph import Classes, Term
+from controller.saturation.egraph import Classes, Term, first_terms
 from controller.saturation.vocabulary import ABSENT, Vocabulary, add_leaf, add_operator
 from taso_ext import CostModel, Graph, GraphBuilder, UnpricedError
 
@@ -101,18 +101,9 @@ def choices_of(graph: Graph, classes: Classes, vocabulary: Vocabulary, costs: Co
 
 
 def _weights(terms: Sequence[Term], given: set[int], is_weight: dict[int, bool]) -> dict[int, Term]:
-    """Returns a term for every class that weights alone can compute; the first to be reached is the simplest."""
-    known = {number for number in given if is_weight[number]}
-    found: dict[int, Term] = {}
-    pending = [term for term in terms if all(each == ABSENT or is_weight[each] for each in term.operands)]
-    while True:
-        ready = [term for term in pending if all(each == ABSENT or each in known for each in term.operands)]
-        new = {result: term for term in reversed(ready) for result in term.results if result not in known}
-        if not new:
-            return found
-        found |= new
-        known |= set(new)
-        pending = [term for term in pending if not known.issuperset(term.results)]
+    """Returns a term for every class that weights alone can compute."""
+    weights = (term for term in terms if all(each == ABSENT or is_weight[each] for each in term.operands))
+    return first_terms(weights, (number for number in given if is_weight[number]))
 
 
 def _without_mirrors(terms: Sequence[Term]) -> Iterator[Term]:

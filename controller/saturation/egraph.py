@@ -189,5 +189,23 @@ def term_of(node: Node, number: int, classes: Classes, vocabulary: Vocabulary) -
     return Term(Operator.of(node), settings_of(node, number, vocabulary), operands, results)
 
 
+def first_terms(terms: Iterable[Term], given: Iterable[int]) -> dict[int, Term]:
+    """Returns a term for every class that given classes lead to, in the order in which classes are reached.
+
+    The first term to be reached is the simplest.
+    """
+    known = set(given)
+    found: dict[int, Term] = {}
+    pending = list(terms)
+    while True:
+        ready = [term for term in pending if all(each == ABSENT or each in known for each in term.operands)]
+        new = {result: term for term in reversed(ready) for result in term.results if result not in known}
+        if not new:
+            return found
+        found |= new
+        known |= set(new)
+        pending = [term for term in pending if not known.issuperset(term.results)]
+
+
 def _value(identifier: int) -> str:
     return f"(Value {identifier})"

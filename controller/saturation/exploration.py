@@ -96,7 +96,6 @@ class Exploration:
         self._groups = Groups(program, self._oracle)
         self._translated_for = 0  # number of constructors
         self.inexpressible: dict[str, str] = {}
-        self._answers = 0
         self._program.run(*(f"(ruleset {name})" for name in _ASK))
 
     def run(self, on_round: Callable[[int, int], None] | None = None) -> Explored:
@@ -120,9 +119,8 @@ class Exploration:
             if size == before and not any(asking.waiting for asking in self._asking.values()):
                 stop = Stop.SATURATED
                 break
-        asked = self._groups.asked + sum(len(asking.answered) for asking in self._asking.values())
-        answers, seconds = self._groups.answers + self._answers, time.monotonic() - start
-        return Explored(rounds, stop, size, seconds, (asked, answers), dict(self.inexpressible))
+        asked = self._oracle.asked, self._oracle.answers
+        return Explored(rounds, stop, size, time.monotonic() - start, asked, dict(self.inexpressible))
 
     def _round(self, number: int, deadline: float) -> Stop | None:
         """Carries out one round; returns the limit that ended it, or None."""
@@ -193,15 +191,9 @@ class Exploration:
                 if question in asking.answered:
                     continue
                 asking.answered.add(question)
-                operators, leaves = len(asking.pattern.operators), len(asking.pattern.leaves)
-                answer = self._oracle.answer(
-                    asking.pattern,
-                    question[:operators],
-                    question[operators : operators + leaves],
-                    question[operators + leaves :],
-                )
+                operators = len(asking.pattern.operators)
+                answer = self._oracle.answer(asking.pattern, question[:operators], question[operators:])
                 if answer is not None:
-                    self._answers += 1
                     commands += self._told(asking, question, answer)
         self._program.run(*commands)
 

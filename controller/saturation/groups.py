@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from controller.saturation.commands import actions_of, facts_of, kinds_of, variable
-from controller.saturation.egraph import Classes, Program, Term
+from controller.saturation.egraph import Classes, Program, Term, first_terms
 from controller.saturation.oracle import Oracle
 from controller.saturation.patterns import Family, Pattern
 from controller.saturation.vocabulary import ABSENT
@@ -35,18 +35,12 @@ class _Match(NamedTuple):
 
 
 class Groups:
-    """The groups of an e-graph, and the rules that are carried out on them.
-
-    Attributes:
-      asked: questions to the oracle.
-      answers: how many of them a rule answered.
-    """
+    """The groups of an e-graph, and the rules that are carried out on them."""
 
     def __init__(self, program: Program, oracle: Oracle) -> None:
         self._program, self._oracle = program, oracle
         self._members: dict[Family, str] = {}  # by family, the relation of its members
         self._rounds = itertools.count()
-        self.asked = self.answers = 0
         program.run(f"(ruleset {_LOOK})")
 
     def add(self, family: Family) -> None:
@@ -74,7 +68,7 @@ class Groups:
         for match in self._matches(classes, origins):
             if time.monotonic() > deadline:
                 break
-            if actions := list(self._actions(match, classes)):
+            if actions := self._actions(match, classes):
                 lets = origins.lets({variable(tensor): number for tensor, number in match.classes.items()})
                 label = f"{rules}-{len(commands)}"
                 commands.append(f'(rule () ({" ".join([*lets, *actions])}) :ruleset {rules} :name "{label}")')
@@ -93,16 +87,14 @@ class Groups:
                 for part in _parts(family, list(group.values()), origins):
                     yield _joined(family, part)
 
-    def _actions(self, match: _Match, classes: Classes) -> Iterator[str]:
-        """Yields the actions of the rewrite of a whole group; none if the engine refuses it."""
+    def _actions(self, match: _Match, classes: Classes) -> list[str]:
+        """Returns the actions of the rewrite of a whole group; none if the engine refuses it."""
         kinds = [classes.kinds[match.classes[name]] for name in match.pattern.tensors]
-        leaves = len(match.pattern.leaves)
-        answer = self._oracle.answer(match.pattern, match.settings, kinds[:leaves], kinds[leaves:])
-        self.asked += 1
-        if answer is not None:
-            self.answers += 1
-            self._program.run(*self._program.declare([made.operator for made in answer.template.operators]))
-            yield from actions_of(match.pattern, answer.template, answer.settings, answer.kinds)
+        answer = self._oracle.answer(match.pattern, match.settings, kinds)
+        if answer is None:
+            return []
+        self._program.run(*self._program.declare([made.operator for made in answer.template.operators]))
+        return list(actions_of(match.pattern, answer.template, answer.settings, answer.kinds))
 
 
 def _operands(family: Family, match: _Match, *, listed: bool) -> _Operands:
@@ -163,7 +155,6 @@ class _Origins:
         self._values: dict[int, int] = {}
         for value in sorted(classes.values, reverse=True):
             self._values[classes.values[value]] = value
-        self._terms: dict[int, Term] = {}
         self._before: dict[int, int] = {}  # by class, the bits of all classes that it needs, and its own
         made = {result for node in graph.nodes() for result in node.outputs}
         for value, number in classes.values.items():
@@ -172,17 +163,9 @@ class _Origins:
         for node in graph.nodes():
             operands = [classes.values[operand] for operand in node.inputs if operand != ABSENT]
             self._add(operands, [classes.values[result] for result in node.outputs])
-        readers: dict[int, list[Term]] = defaultdict(list)
-        for term in classes.terms:
-            for operand in {*term.operands} - {ABSENT}:
-                readers[operand].append(term)
-        pending = deque(term for term in classes.terms if self._is_ready(term))
-        while pending:
-            term = pending.popleft()
-            new = [result for result in term.results if result not in self._before]
-            self._terms |= dict.fromkeys(new, term)
-            self._add([operand for operand in term.operands if operand != ABSENT], new)
-            pending.extend(reader for result in new for reader in readers[result] if self._is_ready(reader))
+        self._terms = first_terms(classes.terms, self._before)
+        for number, term in self._terms.items():
+            self._add([operand for operand in term.operands if operand != ABSENT], [number])
 
     def _add(self, operands: Iterable[int], results: Iterable[int]) -> None:
         needed = 0
@@ -190,9 +173,6 @@ class _Origins:
             needed |= self._before[operand]
         for result in results:
             self._before.setdefault(result, needed | 1 << result)
-
-    def _is_ready(self, term: Term) -> bool:
-        return all(operand == ABSENT or operand in self._before for operand in term.operands)
 
     def order(self, number: int) -> tuple[int, int]:
         """Returns what sorts classes: those of the start graph first, in its order."""

@@ -59,41 +59,50 @@ class Answer(NamedTuple):
 
 
 class Oracle:
-    """The engine, asked for rewrites of patterns."""
+    """The engine, asked for rewrites of patterns.
+
+    Attributes:
+      asked: questions so far.
+      answers: how many of them a rule answered.
+    """
 
     def __init__(self, rules: RuleSet, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._single = cache(lambda rule: rules.restricted(names={rules.names[rule]}))
+        self.asked = self.answers = 0
         self._costs = CostModel.roofline(CostModel.devices()[0])  # not used: no rewrite is chosen by its cost here
 
-    def answer(
-        self, pattern: Pattern, settings: Sequence[int], leaves: Sequence[int], results: Sequence[int]
-    ) -> Answer | None:
+    def answer(self, pattern: Pattern, settings: Sequence[int], kinds: Sequence[int]) -> Answer | None:
         """Returns what the pattern's rule makes of it; None if the rule does not apply.
 
         Args:
           pattern: the pattern.
           settings: numbers of the settings of its operators.
-          leaves, results: numbers of the kinds of its leaves and of its results.
+          kinds: numbers of the kinds of its tensors.
         """
-        vocabulary = self._vocabulary
-        kinds = [vocabulary.kind(number) for number in leaves]
+        self.asked += 1
+        rewritten = self._rewritten(
+            pattern, [self._vocabulary.settings(number) for number in settings], list(map(self._vocabulary.kind, kinds))
+        )
+        if rewritten is None:
+            return None
+        self.answers += 1
+        return self._read(rewritten, pattern)
+
+    def _rewritten(self, pattern: Pattern, settings: list[Settings], kinds: list[Kind]) -> Graph | None:
+        """Returns the graph that the rule makes of its pattern's."""
+        leaves, results = kinds[: len(pattern.leaves)], kinds[len(pattern.leaves) :]
         if any(
-            not kind.weight_only for name, kind in zip(pattern.leaves, kinds, strict=True) if name in pattern.weights
+            not kind.weight_only for name, kind in zip(pattern.leaves, leaves, strict=True) if name in pattern.weights
         ):
             return None
-        graph = _graph_of(
-            pattern,
-            [vocabulary.settings(number) for number in settings],
-            kinds,
-            [vocabulary.kind(number) for number in results],
-        )
+        graph = _graph_of(pattern, settings, leaves, results)
         state = State(graph, self._single(pattern.rule), self._costs, _MOST_LOCATIONS)
         actions = state.legal_actions()
         if not len(actions):
             return None
         state.step(*(int(part) for part in actions[0]))
-        return self._read(state.graph, pattern)
+        return state.graph
 
     def _read(self, graph: Graph, pattern: Pattern) -> Answer:
         values, nodes = graph.values(), graph.nodes()
