@@ -137,13 +137,34 @@ def _model_free(record: Record) -> Iterator[Point]:
     if curve is None:  # the graph allows no rewrite
         return
     batch = record["settings"]["config"]["ppo_real"]["batch"]
-    before = sum(seconds for stage, seconds in record["stages"].items() if stage not in (TRAINING, *JUDGED))
+    before = seconds_before(record)
     steps, last = 0.0, 0
     for update, length, returned in zip(curve["step"], curve["length"], curve["return"], strict=True):
         steps += batch * length * (update - last)  # long curves are thinned: the updates between are as long
         last = int(update)
         seconds = before + record["stages"][TRAINING] * update / curve["step"][-1]
         yield Point(FOR_REAL, int(update), steps, seconds, improvement_of(returned))
+
+
+def seconds_before(record: Record) -> float:
+    """Returns the time that a run which learns for real has spent before its training [s]."""
+    return sum(seconds for stage, seconds in record["stages"].items() if stage not in (TRAINING, *JUDGED))
+
+
+def gain_within(record: Record, seconds: float) -> float | None:
+    """Returns the improvement of the best episode of the first seconds of a training for real [%].
+
+    Returns:
+      None if the record does not say it.
+    """
+    curve = record["curves"].get(TRAINING, {})
+    if "best_return" not in curve:
+        return None
+    last, whole = curve["step"][-1], record["stages"][TRAINING]
+    done = [
+        best for step, best in zip(curve["step"], curve["best_return"], strict=True) if whole * step <= seconds * last
+    ]
+    return improvement_of(max([0.0, *done]))
 
 
 def _with_rounds(record: Record) -> Iterator[Point]:

@@ -5,12 +5,13 @@ rlflow reproduce peers squeezenet1.1 --rows "taso,saturation k1,ppo dream" --lim
 rlflow reproduce peers bert-base --clock
 
 A search has one run for each limit of time, which holds for it alone; it may end earlier. What learns has one run with
-its usual schedule, of which the column of a limit shows what it had reached in reality by then: 0 until it has played
-for real what it had learned. To those who have the trained policy, its gain at the end (`end`) takes the time of its
-evaluation alone (`play_s`). Prices are those of the roofline of an RTX 2070. With `--clock`, the best
-graphs are timed on this machine in one interleaved run for each graph, with the result of `rlflow optimise` by its
-defaults, which climbs by the clock. A search takes up to ten minutes for each graph, what learns up to thirty: all of
-it some 35 hours of one core. The rows of saturation need the extra `saturation`.
+its usual schedule, of which the column of a limit shows what it had reached by then: the best episode that it had
+played for real, or of what learns in dreams the end of its plans in reality, and 0 before there is either. To those who
+have the trained policy, its gain at the end (`end`) takes the time of its evaluation alone (`play_s`). Prices are those
+of the roofline of an RTX 2070. With `--clock`, the best graphs are timed on this machine in one interleaved run for
+each graph, with the result of `rlflow optimise` by its defaults, which climbs by the clock. A search takes up to ten
+minutes for each graph, what learns up to thirty: all of it some 35 hours of one core. The rows of saturation need the
+extra `saturation`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from experiments.reproduce.options import (
     require_one_process,
     run_units,
 )
-from experiments.reproduce.papers.convergence import FOR_REAL, points_of
+from experiments.reproduce.papers.convergence import FOR_REAL, gain_within, points_of, seconds_before
 from experiments.reproduce.search.controllers import E_NODES, PEERS, PLAYERS, WORTH
 from experiments.reproduce.search.never_slower import our_best
 from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Play, Player
@@ -67,8 +68,6 @@ ROWS: Mapping[str, Player] = {
     **{row: PLAYERS[row] for row in ("ppo real", "xrlflow", "ppo dream", "mcts")},
 }
 """The rows by name; those that learn are rows of `controllers` and share its runs."""
-ANYTIME = ("ppo real", "ppo dream")
-"""The rows whose runs say what they had reached in reality while they learned."""
 MODEL, BY_CLOCK = "input", "rlflow optimise"
 
 COLUMNS = {
@@ -184,7 +183,7 @@ def rows_of(peers: Sequence[Peer], records: Mapping[Play, Record], limits: Seque
     for graph, row in dict.fromkeys((peer.longest.graph, peer.row) for peer in peers):
         same = [peer for peer in peers if (peer.longest.graph, peer.row) == (graph, row)]
         longest = [_spent(records[peer.longest]) for peer in same]
-        gains = {f"{limit} s": [reached(records[peer.plays[limit]], row, limit) for peer in same] for limit in limits}
+        gains = {f"{limit} s": [reached(records[peer.plays[limit]], limit) for peer in same] for limit in limits}
         yield {
             "graph": graph,
             "row": row,
@@ -207,12 +206,12 @@ def _spent(record: Record) -> Record:
     }
 
 
-def reached(record: Record, row: str, limit: int) -> float:
+def reached(record: Record, limit: int) -> float:
     """Returns the improvement that a run has reached within a limit of time [%]; 0 is that of the graph as it was."""
     if not record["world"] or sum(record["stages"].values()) <= limit:
         return float(record["own"])
-    if row not in ANYTIME:
-        return 0.0
+    if record["world"] == "real":
+        return gain_within(record, limit - seconds_before(record)) or 0.0
     played = (point.score for point in points_of(record) if point.curve == FOR_REAL and point.seconds <= limit)
     return max([0.0, *played])
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from experiments.executors.units import Record
 from experiments.pipeline.learning import STAGE as TRAINING
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
-from experiments.reproduce.papers.convergence import improvement_of
+from experiments.reproduce.papers.convergence import gain_within
 from experiments.reproduce.search.plays import ON_PAPER, units_of
 from experiments.reproduce.table import UNDEFINED, WHOLE, Table, interval_of_seeds, mean_of
 from experiments.reproduce.xrlflow.rows import GRAPHS, PLAYERS, QUICK, SEEDS
@@ -87,18 +87,6 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
                 "real_steps": mean_of(same, "real_steps"),
                 "equal": sum(equal) / len(equal) if len(equal) == len(same) else UNDEFINED,
             }
-
-
-def gain_within(record: Record, seconds: float) -> float | None:
-    """Returns the improvement of the best episode of the first seconds of a training [%]; None if nobody knows it."""
-    curve = record["curves"].get(TRAINING, {})
-    if "best_return" not in curve:
-        return None
-    last, whole = curve["step"][-1], record["stages"][TRAINING]
-    done = [
-        best for step, best in zip(curve["step"], curve["best_return"], strict=True) if whole * step <= seconds * last
-    ]
-    return improvement_of(max([0.0, *done]))
 
 
 def finding(rows: Sequence[Record]) -> str:

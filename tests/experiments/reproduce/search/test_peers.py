@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +27,28 @@ def record(world: str = "dream", **changes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("limit", "gain"), [(9, 0.0), (10, 12.0), (24, 12.0), (25, 21.0), (39, 21.0), (40, 30.0)])
 def test_a_limit_shows_what_a_dreamer_had_reached_in_reality_by_then(limit: int, gain: float) -> None:
-    assert reached(record(), "ppo dream", limit) == gain
+    assert reached(record(), limit) == gain
 
 
 def test_before_anything_is_gained_there_is_the_graph_as_it_was() -> None:
     worse = {"real_steps": 9, "dream": 20.0, "real": -400.0}
-    assert reached(record(rounds=[worse, worse]), "ppo dream", 30) == 0.0
+    assert reached(record(rounds=[worse, worse]), 30) == 0.0
 
 
-def test_a_search_has_what_it_found_and_other_learners_show_nothing_before_their_end() -> None:
-    assert reached(record(world=""), "taso", 1) == 30.0
-    assert reached(record(), "mcts", 39) == 0.0
-    assert reached(record(), "mcts", 40) == 30.0
+def test_a_search_has_what_it_found() -> None:
+    assert reached(record(world=""), 1) == 30.0
+
+
+@pytest.mark.parametrize(("limit", "gain"), [(14, 0.0), (15, 10.0), (24, 10.0), (25, 20.0), (39, 20.0), (40, 30.0)])
+def test_a_limit_shows_the_best_episode_that_was_played_for_real_by_then(limit: int, gain: float) -> None:
+    stages = {"load": 5.0, "controller": 20.0, "evaluate": 15.0}
+    returns = [-100 * math.log(1 - gain) for gain in (0.1, 0.2)]
+    curves = {"controller": {"step": [1.0, 2.0], "return": [0.0, 0.0], "best_return": returns}}
+    assert reached(record(world="real", stages=stages, curves=curves), limit) == pytest.approx(gain)
+
+
+def test_what_trains_on_nothing_has_gained_nothing_before_its_end() -> None:
+    assert reached(record(world="real", curves={}), 39) == 0.0
 
 
 def test_searches_have_a_run_for_each_limit_and_learners_one_for_all() -> None:
