@@ -18,6 +18,7 @@ from controller.evaluation import Evaluation
 from controller.records import EpisodeRecord, best_improvement
 from environment.costs.prices.settings import setting_of
 from environment.runtimes import OnnxRuntime
+from environment.substitution.env import WAYPOINT
 from experiments.config.effect import effective, in_effect, same_effect
 from experiments.config.run import RunConfig, load_config
 from experiments.executors.local import Unit
@@ -33,6 +34,8 @@ from experiments.studies.setting import fingerprint
 from taso_ext.onnx_io.checked_model import CheckedModel
 from worldmodel.config import FORMAT_VERSION
 
+Actions = Sequence[Sequence[int]]
+"""Rewrites, each a rule and a location."""
 UNITS = "controllers"
 """The folder of `runs/reproduce` in which the units are kept."""
 MOST_STEPS = 50
@@ -170,16 +173,22 @@ class Play:
     def models(self, progress: ProgressDisplay) -> tuple[CheckedModel, CheckedModel]:
         """Returns the start graph and the one that the controller is credited with, as models.
 
-        A run whose files are gone is done again.
+        The rewrites of the record are carried out. If they lead to it no more, or the graph is a waypoint, which
+        records do not keep, it is read from the files of the run; a run whose files are gone is done again.
 
         Raises:
           ModelError: a graph can be written in no opset.
         """
-        run, loaded = self.begun(progress)
-        own, _ = credited(train_and_evaluate(run, loaded)[0])
-        run.directory.mark_done()
+        record, request = self.record(progress), self.request
+        loaded = load(request.model, request.config)
+        actions = actions_of(record, loaded)
+        if actions is None:
+            run, loaded = self.begun(progress)
+            own, _ = credited(train_and_evaluate(run, loaded)[0])
+            actions = own.best_actions
+            run.directory.mark_done()
         export = loaded.model.export_checked
-        return export(loaded.model.graph), export(loaded.env.replay(own.best_actions))
+        return export(loaded.model.graph), export(loaded.env.replay(actions))
 
     def begun(self, progress: ProgressDisplay) -> tuple[Run, Loaded]:
         """Returns the run, whose stages that are finished on this machine are not done again, and what it is about."""
@@ -239,6 +248,7 @@ def play(row: str, request: Request, progress: ProgressDisplay) -> Record:
         "memory_mb": run.directory.peak_memory_bytes() / 1e6,
         "stages": spent,
         "rules": rules_of(own),
+        **log_of(own),
         "curves": curves_of(run.metrics.read()),
     }
 
@@ -271,6 +281,22 @@ def round_of(row: Mapping[str, Any]) -> Record:
 def rules_of(record: EpisodeRecord) -> dict[str, int]:
     """Returns how many rewrites by each rule lead to the best graph of an episode."""
     return dict(Counter(record.action_names[: len(record.best_actions)]))
+
+
+def log_of(own: EpisodeRecord) -> Record:
+    """Returns the rewrites that lead to the best graph of an episode, and where they have this meaning."""
+    names, actions = own.action_names[: len(own.best_actions)], own.best_actions
+    return {
+        "actions": None if WAYPOINT in names else [list(action) for action in actions],
+        "from": [own.graph_hash, own.rules],
+    }
+
+
+def actions_of(record: Record, loaded: Loaded) -> Actions | None:
+    """Returns the rewrites of a record that lead to its best graph; None if it has none for this graph and rules."""
+    known: Actions | None = record.get("actions")  # records of older versions have none
+    here = [loaded.model.graph.hash, loaded.env.rules.fingerprint]
+    return known if known is not None and record["from"] == here else None
 
 
 def curves_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, list[float]]]:
