@@ -100,7 +100,8 @@ class SaturationController(Search):
             best = state.copy()
             actions = [(best.waypoint_rule, best.waypoints.add(as_stored(taken.graph)))]
             best.step(*actions[0])
-        stop = StopReason(CAUSES[saturation.explored.stop], about=about(taken or found[0]))
+        known_ms = None if self._costs.looks_around or self._then is not None else found[0].bound_ms or None
+        stop = StopReason(CAUSES[saturation.explored.stop], about=about(taken or found[0]), bound_ms=known_ms)
         if self._then is None:
             return Found(actions, best.cost.ms, stop)
         further = self._then.find(best, seed, None)

@@ -100,6 +100,7 @@ class StopReason:
       unpriced_rewrites, unpriced_passes: numbers of rewrites and of passes to graphs that have no price.
       after_passes: whether the search went on from where the `passes` controller had ended.
       about: what else there is to say of the search, in words.
+      bound_ms: no graph that the search could choose costs less; None if nobody knows.
     """
 
     cause: StopCause
@@ -108,6 +109,7 @@ class StopReason:
     unpriced_passes: int = 0
     after_passes: bool = False
     about: str = ""
+    bound_ms: float | None = None
 
     def following_passes(self) -> StopReason:
         """Returns the same reason for a search that began where the `passes` controller had ended."""

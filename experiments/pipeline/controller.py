@@ -44,12 +44,14 @@ class TrainingFacts:
         steps.
       stop_reason: why a search stopped; empty if there was no search.
       rounds: a row for each round, including round 0 before any recollection; see `Learning.round_row`.
+      bound_ms: no graph that a search could choose costs less; None if nobody knows.
     """
 
     num_collected: int = 0
     accuracy: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     stop_reason: str = ""
     rounds: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    bound_ms: float | None = None
 
     @property
     def played(self) -> int:
@@ -185,7 +187,8 @@ def _searched(run: Run, loaded: Loaded) -> Prepared:
         if not retime_gain(run, loaded, _found(_best(loaded, searches)), number):
             break
     best = _best(loaded, searches)
-    return Prepared(best, facts=TrainingFacts(stop_reason=str(best.stop_reason or "")))
+    stop = best.stop_reason
+    return Prepared(best, facts=TrainingFacts(stop_reason=str(stop or ""), bound_ms=stop.bound_ms if stop else None))
 
 
 def _best(loaded: Loaded, searches: Sequence[Search]) -> Search:

@@ -78,6 +78,7 @@ COLUMNS = {
 }
 AFTER = {
     "end": "improvement at the end of the longest run, mean of the seeds [%]",
+    "bound": "no graph of the e-graph of the longest run gains more, mean [%]",
     "seconds": "time of the longest run, learning included, mean [s]",
     "play_s": "time of playing what was learned, mean [s]; of searches the same as seconds",
     "evaluations": "graphs that were priced in the longest run, mean",
@@ -89,7 +90,7 @@ CLOCKED = {
     "high": "upper end",
 }
 FORMATS = {
-    "end": ".2f",
+    **dict.fromkeys(("end", "bound"), ".2f"),
     **dict.fromkeys(("seconds", "play_s"), ".1f"),
     "evaluations": ",.0f",
     "memory_mb": ",.0f",
@@ -190,7 +191,7 @@ def rows_of(peers: Sequence[Peer], records: Mapping[Play, Record], limits: Seque
             "learns": records[same[0].longest]["world"] or UNDEFINED,
             "seeds": len(same),
             **{column: sum(values) / len(values) for column, values in gains.items()},
-            **{key: mean_of(longest, key) for key in ("end", "seconds", "play_s", "evaluations", "memory_mb")},
+            **{key: mean_of(longest, key) for key in AFTER},
         }
 
 
@@ -199,10 +200,11 @@ def _spent(record: Record) -> Record:
     seconds = sum(stages.values())
     return {
         "end": record["own"],
+        "bound": record.get("bound"),  # runs of older versions have none
         "seconds": seconds,
         "play_s": stages.get("evaluate") if record["world"] else seconds,
         "evaluations": record["cost_evaluations"],
-        "memory_mb": record.get("memory_mb"),  # runs of older versions have none
+        "memory_mb": record.get("memory_mb"),
     }
 
 
@@ -220,17 +222,35 @@ def finding(rows: Sequence[Record], limits: Sequence[int]) -> str:
     """Returns who has found most within each limit, a sentence for each graph; rows within 1 % of the best share it."""
     said = []
     for graph in dict.fromkeys(row["graph"] for row in rows):
-        parts = []
+        parts, here = [], [row for row in rows if row["graph"] == graph]
         for limit in limits:
-            gains = {row["row"]: row[f"{limit} s"] for row in rows if row["graph"] == graph}
+            gains = {row["row"]: row[f"{limit} s"] for row in here}
             best = max(gains.values())
             if best < 100 * WORTH:
                 parts.append(f"nobody gains {WORTH:.0%} after {limit} s")
                 continue
             first = [name for name, gain in gains.items() if gain >= (1 - WORTH) * best]
             parts.append(f"{best:.1f} % after {limit} s by {', '.join(first)}")
-        said.append(f"{graph}: {'; '.join(parts)}.")
+        said.append(f"{graph}: {'; '.join([*parts, *_distances(here)])}.")
     return "\n\n".join(said)
+
+
+def _distances(rows: Sequence[Record]) -> Iterator[str]:
+    """Yields how far the rows on a graph end from the cheapest graph of an e-graph, if it is known and nobody has more.
+
+    Who has more has found a graph that is not in the e-graph.
+    """
+    known = [row for row in rows if row["bound"] != UNDEFINED and row["end"] >= (1 - WORTH) * row["bound"]]
+    best = max(known, key=lambda row: float(row["end"]), default=None)
+    most = max(float(row["end"]) for row in rows)
+    if best is None or best["end"] < max(100 * WORTH, (1 - WORTH) * most):
+        return
+    short: dict[str, list[str]] = {}
+    for row in sorted(rows, key=lambda row: float(row["end"])):
+        if row is not best:
+            short.setdefault(f"{best['end'] - row['end']:.1f}".replace("-0.0", "0.0"), []).append(row["row"])
+    points = ", ".join(f"{' and '.join(names)} {distance}" for distance, names in short.items())
+    yield f"{best['row']} ends with the cheapest graph of its e-graph; others end so many points short of it: {points}"
 
 
 def _with_clock(

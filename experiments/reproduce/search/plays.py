@@ -239,6 +239,7 @@ def play(row: str, request: Request, progress: ProgressDisplay) -> Record:
         "sampled": _mean_end(evaluation.sampled),
         "random": _percent(evaluation.random),
         "learned_from": None if learned_from is None else 100 * learned_from.improvement,
+        "bound": None if training.bound_ms is None else 100 * (1 - training.bound_ms / own.costs_ms[0]),
         "gap": plans.get("gap"),
         "illegal": None if plans.get("illegal_share") is None else 100 * plans["illegal_share"],
         "recall": None if plans.get("offered") is None else 100 * plans["offered"],

@@ -46,7 +46,9 @@ def test_the_episode_goes_to_the_extracted_graph_in_one_step() -> None:
     greedy = play_episode(env, controller.make("greedy"), seed=0, deterministic=True, kind="deterministic")
     assert record.improvement > greedy.improvement + 0.2
     assert verify(env.model.source, env.model.export_checked(env.replay(record.best_actions))).equal
-    assert "by roofline:rtx2070" in str(made.stop_reason)
+    stop = made.stop_reason
+    assert stop is not None and "by roofline:rtx2070" in str(stop)
+    assert stop.bound_ms == pytest.approx(record.best_cost_ms), "it is the cheapest graph of its e-graph"
 
 
 def test_a_rule_that_has_no_pattern_is_named_in_the_reason_why_it_stopped() -> None:
@@ -63,6 +65,7 @@ def test_a_search_goes_on_from_the_extracted_graph() -> None:
     assert further.actions is not None and alone.actions is not None
     assert further.actions[: len(alone.actions)] == alone.actions
     assert ends[1].improvement >= ends[0].improvement
+    assert further.stop_reason is not None and further.stop_reason.bound_ms is None, "it may have left the e-graph"
 
 
 def test_what_it_saves_plays_in_another_environment_of_the_model(tmp_path: Path) -> None:

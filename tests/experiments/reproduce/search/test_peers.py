@@ -25,6 +25,11 @@ def record(world: str = "dream", **changes: Any) -> dict[str, Any]:
     }
 
 
+def reaching(row: str, gain: float, bound: float | str = "–") -> dict[str, Any]:
+    """Returns a row of the table that has ended within 9 s."""
+    return {"graph": "g", "row": row, "9 s": gain, "end": gain, "bound": bound}
+
+
 @pytest.mark.parametrize(("limit", "gain"), [(9, 0.0), (10, 12.0), (24, 12.0), (25, 21.0), (39, 21.0), (40, 30.0)])
 def test_a_limit_shows_what_a_dreamer_had_reached_in_reality_by_then(limit: int, gain: float) -> None:
     assert reached(record(), limit) == gain
@@ -61,9 +66,18 @@ def test_searches_have_a_run_for_each_limit_and_learners_one_for_all() -> None:
 
 
 def test_rows_within_a_hundredth_of_the_best_share_it() -> None:
-    rows = [{"graph": "g", "row": name, "9 s": gain} for name, gain in (("a", 20.0), ("b", 19.9), ("c", 19.0))]
+    rows = [reaching("a", 20.0), reaching("b", 19.9), reaching("c", 19.0)]
     assert finding(rows, [9]) == "g: 20.0 % after 9 s by a, b."
-    assert "nobody gains" in finding([{"graph": "g", "row": "a", "9 s": 0.4}], [9])
+    assert finding([reaching("a", 0.4, bound=0.4)], [9]) == "g: nobody gains 1% after 9 s."
+
+
+def test_the_cheapest_graph_of_an_e_graph_says_how_far_the_others_are_from_it() -> None:
+    rows = [reaching("a", 19.1, bound=42.0), reaching("b", 19.0, bound=19.0), reaching("c", 18.0, bound=18.0)]
+    said = finding([*rows, reaching("d", 18.99)], [9])
+    assert "cheapest" not in finding([*rows, reaching("e", 20.0)], [9]), "e has a graph that is not in the e-graph"
+    assert said.endswith(
+        "b ends with the cheapest graph of its e-graph; others end so many points short of it: c 1.0, d 0.0, a -0.1."
+    )
 
 
 def test_the_table_has_each_row_on_each_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,6 +87,8 @@ def test_the_table_has_each_row_on_each_graph(tmp_path: Path, monkeypatch: pytes
     found = {row["row"]: row for row in read_table("peers")}
     assert list(found) == ["greedy", "taso", "taso partial", "saturation k1"]
     assert float(found["greedy"]["30 s"]) < 1
+    assert float(found["saturation k1"]["bound"]) >= float(found["saturation k1"]["end"]) - 0.01
+    assert found["taso"]["bound"] == "–"
     for row in ("taso", "taso partial", "saturation k1"):
         assert float(found[row]["20 s"]) == pytest.approx(30.727, abs=0.01)
     assert Path("runs/reproduce/peers/figure-after-20-s.png").is_file()
