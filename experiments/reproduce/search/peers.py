@@ -45,7 +45,7 @@ from experiments.reproduce.options import (
 from experiments.reproduce.papers.convergence import FOR_REAL, gain_within, points_of, seconds_before
 from experiments.reproduce.search.controllers import E_NODES, PEERS, PLAYERS, WORTH
 from experiments.reproduce.search.never_slower import our_best
-from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Play, Player
+from experiments.reproduce.search.plays import ON_PAPER, RESULT, SECONDS, Play, Player
 from experiments.reproduce.table import UNDEFINED, Table, mean_of
 from experiments.runs.progress import ProgressDisplay
 from experiments.studies.study import numbers_of
@@ -85,7 +85,7 @@ AFTER = {
     "memory_mb": "peak of the process in the longest run, mean [MB]",
 }
 CLOCKED = {
-    "ratio": "time of the best graph over the input's, by the clock",
+    "ratio": "time of the best graph over the input's, by the clock; one measurement for rows with the same graph",
     "low": "95 % interval of the ratio, lower end",
     "high": "upper end",
 }
@@ -150,7 +150,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     units = {play: play.unit for peer in peers for play in peer.plays.values()}
     records = dict(zip(units, run_units(list(units.values()), options, progress), strict=True))
     on_paper = list(rows_of(peers, records, limits))
-    rows = _with_clock(on_paper, peers, names, options, progress) if options.clock else on_paper
+    rows = _with_clock(on_paper, peers, records, names, options, progress) if options.clock else on_paper
     return Table(
         "What looks for faster graphs, on one engine",
         {**COLUMNS, **gain_columns(limits), **AFTER, **(CLOCKED if options.clock else {})},
@@ -256,15 +256,16 @@ def _distances(rows: Sequence[Record]) -> Iterator[str]:
 def _with_clock(
     rows: Sequence[Record],
     peers: Sequence[Peer],
+    records: Mapping[Play, Record],
     names: Sequence[str],
     options: argparse.Namespace,
     progress: ProgressDisplay,
 ) -> list[Record]:
     """Returns the rows with the ratios by the clock, and a row for the result of `rlflow optimise` on each graph."""
-    firsts = {
-        name: {peer.row: peer.longest for peer in reversed(peers) if peer.longest.graph == name} for name in names
-    }
-    units = [Unit(f"{name}: clock", partial(_clocked, name, firsts[name], options)) for name in names]
+    plays = {name: {peer.row: peer.longest for peer in reversed(peers) if peer.longest.graph == name} for name in names}
+    first = {name: firsts({row: records[play] for row, play in plays[name].items()}) for name in names}
+    distinct = {name: {row: plays[name][row] for row in dict.fromkeys(first[name].values())} for name in names}
+    units = [Unit(f"{name}: clock", partial(_clocked, name, distinct[name], options)) for name in names]
     measured = dict(zip(names, run_units(units, options, progress, measures=True), strict=True))
     timed = []
     for name in names:
@@ -272,13 +273,20 @@ def _with_clock(
         own = [row for row in rows if row["graph"] == name]
         blank = dict.fromkeys(own[0], UNDEFINED)
         for row in [*own, {**blank, "graph": name, "row": BY_CLOCK, "seeds": 1}]:
-            ratio = ratios[row["row"]]
+            ratio = ratios[first[name].get(row["row"], BY_CLOCK)]
             timed.append({**row, "ratio": ratio.value, "low": ratio.low, "high": ratio.high})
     return timed
 
 
+def firsts(records: Mapping[str, Record]) -> dict[str, str]:
+    """Returns for each row the first one that has found the same graph, which is timed for all of them."""
+    first: dict[str, str] = {}
+    # records of older versions do not say which graph was found
+    return {row: first.setdefault(record.get(RESULT, row), row) for row, record in records.items()}
+
+
 def _clocked(name: str, plays: Mapping[str, Play], options: argparse.Namespace, progress: ProgressDisplay) -> Record:
-    """Times the best graph of each row beside the model, in one interleaved run."""
+    """Times the best graph of each of these rows beside the model, in one interleaved run."""
     runtime = OnnxRuntime(options.device, THREADS)
     ours = our_best(name, options.scale, options.device, None, progress)
 

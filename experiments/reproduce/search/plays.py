@@ -31,11 +31,12 @@ from experiments.request import Request
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.run import Run
 from experiments.studies.setting import fingerprint
+from taso_ext import Graph
 from taso_ext.onnx_io.checked_model import CheckedModel
 from worldmodel.config import FORMAT_VERSION
 
-Actions = Sequence[Sequence[int]]
-"""Rewrites, each a rule and a location."""
+RESULT = "result"
+"""The key, in a record, of the hash of the best graph."""
 UNITS = "controllers"
 """The folder of `runs/reproduce` in which the units are kept."""
 MOST_STEPS = 50
@@ -181,14 +182,14 @@ class Play:
         """
         record, request = self.record(progress), self.request
         loaded = load(request.model, request.config)
-        actions = actions_of(record, loaded)
-        if actions is None:
+        best = best_graph(record, loaded)
+        if best is None:
             run, loaded = self.begun(progress)
             own, _ = credited(train_and_evaluate(run, loaded)[0])
-            actions = own.best_actions
+            best = loaded.env.replay(own.best_actions)
             run.directory.mark_done()
         export = loaded.model.export_checked
-        return export(loaded.model.graph), export(loaded.env.replay(actions))
+        return export(loaded.model.graph), export(best)
 
     def begun(self, progress: ProgressDisplay) -> tuple[Run, Loaded]:
         """Returns the run, whose stages that are finished on this machine are not done again, and what it is about."""
@@ -249,7 +250,8 @@ def play(row: str, request: Request, progress: ProgressDisplay) -> Record:
         "memory_mb": run.directory.peak_memory_bytes() / 1e6,
         "stages": spent,
         "rules": rules_of(own),
-        **log_of(own),
+        "actions": actions_of(own),
+        RESULT: loaded.env.replay(own.best_actions).hash,
         "curves": curves_of(run.metrics.read()),
     }
 
@@ -284,20 +286,25 @@ def rules_of(record: EpisodeRecord) -> dict[str, int]:
     return dict(Counter(record.action_names[: len(record.best_actions)]))
 
 
-def log_of(own: EpisodeRecord) -> Record:
-    """Returns the rewrites that lead to the best graph of an episode, and where they have this meaning."""
-    names, actions = own.action_names[: len(own.best_actions)], own.best_actions
-    return {
-        "actions": None if WAYPOINT in names else [list(action) for action in actions],
-        "from": [own.graph_hash, own.rules],
-    }
+def actions_of(own: EpisodeRecord) -> list[list[int]] | None:
+    """Returns the rewrites that lead to the best graph of an episode, each a rule and a location.
+
+    Returns:
+      None if the episode goes to a waypoint, which has no meaning beyond its run.
+    """
+    names = own.action_names[: len(own.best_actions)]
+    return None if WAYPOINT in names else [list(action) for action in own.best_actions]
 
 
-def actions_of(record: Record, loaded: Loaded) -> Actions | None:
-    """Returns the rewrites of a record that lead to its best graph; None if it has none for this graph and rules."""
-    known: Actions | None = record.get("actions")  # records of older versions have none
-    here = [loaded.model.graph.hash, loaded.env.rules.fingerprint]
-    return known if known is not None and record["from"] == here else None
+def best_graph(record: Record, loaded: Loaded) -> Graph | None:
+    """Returns the best graph of a record; None if its rewrites do not lead there, or it has none."""
+    if record.get("actions") is None:  # records of older versions have none
+        return None
+    try:
+        graph = loaded.env.replay(record["actions"])
+    except ValueError:
+        return None
+    return graph if graph.hash == record[RESULT] else None
 
 
 def curves_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, list[float]]]:

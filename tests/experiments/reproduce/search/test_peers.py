@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from experiments.cli import main
-from experiments.reproduce.search.peers import ROWS, finding, plays_of, reached
+from experiments.reproduce.search.peers import ROWS, finding, firsts, plays_of, reached
 from tests.commands import failure, read_table
 
 
@@ -92,6 +92,11 @@ def test_the_table_has_each_row_on_each_graph(tmp_path: Path, monkeypatch: pytes
     for row in ("taso", "taso partial", "saturation k1"):
         assert float(found[row]["20 s"]) == pytest.approx(30.727, abs=0.01)
     assert Path("runs/reproduce/peers/figure-after-20-s.png").is_file()
+
+
+def test_rows_with_the_same_graph_are_timed_once() -> None:
+    records = {row: record(result=graph) for row, graph in (("a", "x"), ("b", "y"), ("c", "x"))}
+    assert firsts({**records, "d": record(), "e": record()}) == {"a": "a", "b": "b", "c": "a", "d": "d", "e": "e"}
 
 
 @pytest.mark.parametrize(
