@@ -381,15 +381,18 @@ class State:
     ) -> tuple[
         npt.NDArray[np.float32],
         npt.NDArray[np.int32],
+        npt.NDArray[np.int64],
         npt.NDArray[np.float32],
         npt.NDArray[np.int32],
         npt.NDArray[np.int32],
     ]:
-        """(nodes [N, 6], owners [N], edges [E, 4], links [E, 2], gone [G, 2]): graph 0, and those one rewrite away.
+        """(nodes [N, 6], owners [N], colours [N], edges [E, 4], links [E, 2], gone [G, 2]): graph 0, and those beside.
 
         Graph c + 1 is the one after the c-th of `legal_actions()`, of which the first `most` are listed. It consists of
         the nodes of graph 0 but those that `gone` pairs with it, and of its own nodes: `owners` says whose a node is.
-        These are the operators that differ, or that are at most `reach` edges behind one. Columns of edges:
+        These are the operators that differ, or that are at most `reach` edges behind one. Nodes have the same colour
+        (Weisfeiler and Leman 1968), in this state and in others, where they see the same over `reach` edges: equal
+        nodes that read along equal edges from nodes that do so themselves. Columns of edges:
         extents over 4096, the last one first; of nodes: operator id, log time of the operator alone, and the sum of
         these extents over the weights that it reads. Links are (producer, consumer), and edges are in the order of
         their consumers. Raises ValueError for negative arguments.

@@ -6,7 +6,6 @@ A graph after a rewrite shares almost everything with the present one. The engin
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,11 +19,10 @@ class CandidateObservation(NamedTuple):
     """S states, each with its present graph (number 0) and its candidates (from 1 on), as ragged tensors.
 
     Attributes:
-      state: int64 [S], equal for equal states with equal candidates: a hash of both, since the place of a rewrite
-        also depends on the rewrites before.
       nodes: float32 [S, (nodes), 6], operator, log cost of the operator by itself, and the sum of the extents of the
         weights that it reads, likewise.
       owners: int32 [S, (nodes)], ascending: the graph that a node belongs to.
+      colours: int64 [S, (nodes)], equal for nodes, of any states, that see the same over the view's reach.
       edges: float32 [S, (edges), 4], the extents of the tensor over 4096, the last one first.
       links: int32 [S, (edges), 2], producer and consumer, numbered within each state; in the order of the consumers.
       gone: int32 [S, (pairs), 2], ascending: a candidate, and a node of the present graph that it does not have, or has
@@ -34,9 +32,9 @@ class CandidateObservation(NamedTuple):
       dropped: int32 [S], candidates that there was no place for.
     """
 
-    state: tf.Tensor
     nodes: tf.RaggedTensor
     owners: tf.RaggedTensor
+    colours: tf.RaggedTensor
     edges: tf.RaggedTensor
     links: tf.RaggedTensor
     gone: tf.RaggedTensor
@@ -62,14 +60,12 @@ class CandidateView(GraphView):
 
     def _observe(self, observation: dict[str, Any]) -> CandidateObservation:
         env, state = self._env, self._env.state
-        nodes, owners, edges, links, gone = state.candidate_graphs(self._reach, self._most)
+        arrays = state.candidate_graphs(self._reach, self._most)
         legal = state.legal_actions()
         kept = legal[: self._most]
         self._candidates = np.append(env.num_rules * env.num_places, kept[:, 0] * env.num_places + kept[:, 1])
-        known = hashlib.blake2b(state.hash.encode() + kept.tobytes(), digest_size=8)
-        name = np.frombuffer(known.digest(), np.int64)[0]
-        row = (name, nodes, owners, edges, links, gone, self._candidates, np.array(len(legal) - len(kept)))
-        return stack(CandidateObservation, [row], _DTYPES, ("state", "dropped"))
+        row = (*arrays, self._candidates, np.array(len(legal) - len(kept)))
+        return stack(CandidateObservation, [row], _DTYPES, ("dropped",))
 
 
-_DTYPES = (tf.int64, tf.float32, tf.int32, tf.float32, tf.int32, tf.int32, tf.int32, tf.int32)
+_DTYPES = (tf.float32, tf.int32, tf.int64, tf.float32, tf.int32, tf.int32, tf.int32, tf.int32)

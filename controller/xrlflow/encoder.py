@@ -1,8 +1,9 @@
 """`CandidateEncoder`: embeddings of the present graph and of all its candidates, by one pass over one large graph.
 
 Nodes see along edges only, from producers to consumers, so that the embeddings of a graph's nodes are those of the
-present graph except near what differs. The encoder computes them once, and those that differ for each candidate beside
-them. What comes out for a candidate is what encoding it by itself gives.
+present graph except near what differs. Nodes that see the same, in whichever graph of whichever state, have the same
+colour, and the encoder computes one embedding for all of them. What comes out for a candidate is what encoding it by
+itself gives.
 """
 
 from __future__ import annotations
@@ -56,13 +57,14 @@ class CandidateEncoder(snt.Module):
     def __call__(self, seen: CandidateObservation) -> EncodedGraphs:
         first_node = tf.cast(seen.nodes.row_starts(), tf.int32)
         first_graph = tf.cast(seen.candidates.row_starts(), tf.int32)
-        nodes = self._nodes(seen, first_node)
+        embeddings, colours = self._embeddings(seen, first_node)
+        nodes = tf.gather(embeddings, colours)
         states = tf.cast(seen.candidates.value_rowids(), tf.int32)
         count = tf.size(states)
         owners = seen.owners.flat_values + tf.gather(first_graph, seen.owners.value_rowids())
         of_gone, of_pairs = seen.gone.flat_values, seen.gone.value_rowids()
         graphs_of_gone = of_gone[:, 0] + tf.gather(first_graph, of_pairs)
-        gone = tf.gather(nodes, of_gone[:, 1] + tf.gather(first_node, of_pairs))
+        gone = tf.gather(embeddings, tf.gather(colours, of_gone[:, 1] + tf.gather(first_node, of_pairs)))
         ones = tf.ones([tf.shape(nodes)[0], 1])
         own = segment_sum(tf.concat([nodes, ones], axis=1), owners, count)
         lost = segment_sum(tf.concat([gone, tf.ones_like(gone[:, :1])], axis=1), graphs_of_gone, count)
@@ -76,12 +78,23 @@ class CandidateEncoder(snt.Module):
     def _extents(self, over_scale: tf.Tensor) -> tf.Tensor:
         return tf.math.log1p(EXTENT_SCALE * over_scale) / 8.0 if self._log_extents else over_scale
 
-    def _nodes(self, seen: CandidateObservation, first_node: tf.Tensor) -> tf.Tensor:
-        """Returns the embeddings of all nodes [nodes, width]."""
+    def _embeddings(self, seen: CandidateObservation, first_node: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the embeddings of all colours [colours, width], and the rows of all nodes there: int32 [nodes].
+
+        A colour is embedded as the first node that has it, with the edges to this node.
+
+        Args:
+          first_node: int32 [S], the number of nodes of the states before each.
+        """
+        distinct, colours = tf.unique(seen.colours.flat_values)
+        rows, number = tf.range(tf.size(colours)), tf.size(distinct)
+        first = tf.math.unsorted_segment_min(rows, colours, number)
         links = seen.links.flat_values + tf.gather(first_node, seen.links.value_rowids())[:, tf.newaxis]
-        operators, log_cost, weights = tf.split(seen.nodes.flat_values, [1, 1, -1], axis=1)
-        number = tf.shape(operators)[0]
-        read = [segment_sum(self._extents(seen.edges.flat_values), links[:, 1], number), self._extents(weights)]
+        into_first = tf.gather(tf.gather(first, colours) == rows, links[:, 1])
+        links = tf.gather(colours, tf.boolean_mask(links, into_first))
+        edges = tf.boolean_mask(seen.edges.flat_values, into_first)
+        operators, log_cost, weights = tf.split(tf.gather(seen.nodes.flat_values, first), [1, 1, -1], axis=1)
+        read = [segment_sum(self._extents(edges), links[:, 1], number), self._extents(weights)]
         read = tf.concat([*read, log_cost] if self._log_cost else read, axis=1)
         embedded = tf.gather(self._operators, tf.cast(operators[:, 0], tf.int32))
         graph = gn_graphs.GraphsTuple(
@@ -95,4 +108,4 @@ class CandidateEncoder(snt.Module):
         )
         for layer in self._layers:
             graph = graph.replace(nodes=tf.nn.leaky_relu(layer(graph)))
-        return graph.nodes
+        return graph.nodes, colours

@@ -72,7 +72,7 @@ class FlatHead(snt.Module):
 class CandidatePolicy(snt.Module):
     """A policy π(candidate | state) and a value V(state).
 
-    With the pointer as its head, no weight belongs to a graph. Equal states of a batch are encoded once.
+    With the pointer as its head, no weight belongs to a graph.
     """
 
     has_location_critic = False
@@ -107,10 +107,5 @@ class CandidatePolicy(snt.Module):
 
     def distribution_and_value(self, observation: CandidateObservation) -> tuple[Categorical, tf.Tensor]:
         """Returns the distribution over each state's candidates, and values float32 [S] in the learner's units."""
-        _, place = tf.unique(observation.state)
-        number = tf.reduce_max(place) + 1
-        first = tf.math.unsorted_segment_min(tf.range(tf.size(place)), place, number)
-        distinct = tf.nest.map_structure(lambda field: tf.gather(field, first), observation)
-        logits, value = self._head(self._encoder(distinct), distinct.candidates)
-        mask = tf.sequence_mask(distinct.candidates.row_lengths(), tf.shape(logits)[1])
-        return Categorical(tf.gather(logits, place), tf.gather(mask, place)), tf.gather(value, place)
+        logits, value = self._head(self._encoder(observation), observation.candidates)
+        return Categorical(logits, tf.sequence_mask(observation.candidates.row_lengths(), tf.shape(logits)[1])), value

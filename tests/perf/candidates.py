@@ -45,16 +45,16 @@ def each_alone(env: GraphSubstitutionEnv, policy: CandidatePolicy) -> list[Candi
     for rule, location in env.state.legal_actions().tolist():
         after = env.state.copy()
         after.step(rule, location)
-        nodes, owners, edges, links, gone = after.candidate_graphs(0, 0)
-        name = np.array(len(found), np.int64)
-        found.append(_row(name, nodes, owners, edges, links, gone))
+        nodes, owners, colours, *others = after.candidate_graphs(0, 0)
+        own = np.arange(len(colours)) + (len(found) << 32)  # so that no two nodes share an embedding
+        found.append(_row(nodes, owners, own, *others))
     return [concatenate(found[start : start + AT_ONCE]) for start in range(0, len(found), AT_ONCE)]
 
 
-def _row(name: np.ndarray, *arrays: np.ndarray) -> CandidateObservation:
+def _row(*arrays: np.ndarray) -> CandidateObservation:
     ragged = [tf.RaggedTensor.from_row_lengths(tf.constant(array), [len(array)]) for array in arrays]
     one = tf.RaggedTensor.from_row_lengths(tf.zeros([1], tf.int32), [1])
-    return CandidateObservation(tf.constant([int(name)], tf.int64), *ragged, one, tf.zeros([1], tf.int32))
+    return CandidateObservation(*ragged, one, tf.zeros([1], tf.int32))
 
 
 def measured(name: str, repeats: int) -> str:

@@ -38,7 +38,7 @@ py::tuple candidate_arrays(const State& state, std::int64_t reach, std::int64_t 
   const auto nodes = static_cast<py::ssize_t>(graphs.owners.size()), edges = static_cast<py::ssize_t>(graphs.links.size() / 2);
   const auto gone = static_cast<py::ssize_t>(graphs.gone.size() / 2);
   return py::make_tuple(to_array(std::move(graphs.nodes), {nodes, static_cast<py::ssize_t>(kCandidateNodeColumns)}),
-                        to_array(std::move(graphs.owners), {nodes}),
+                        to_array(std::move(graphs.owners), {nodes}), to_array(std::move(graphs.colours), {nodes}),
                         to_array(std::move(graphs.edges), {edges, static_cast<py::ssize_t>(kCandidateEdgeColumns)}),
                         to_array(std::move(graphs.links), {edges, 2}), to_array(std::move(graphs.gone), {gone, 2}));
 }

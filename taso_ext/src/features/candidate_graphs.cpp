@@ -1,6 +1,7 @@
 #include "features/candidate_graphs.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -47,7 +48,10 @@ class Writer {
     }
   }
 
-  [[nodiscard]] CandidateGraphs finish() { return std::move(graphs_); }
+  [[nodiscard]] CandidateGraphs finish(std::int64_t reach) {
+    colour(reach);
+    return std::move(graphs_);
+  }
 
  private:
   // Finds, for each operator of a successor, the least number of edges from an operator that differs.
@@ -111,6 +115,33 @@ class Writer {
     }
   }
 
+  // Colours nodes: first by their own row and the rows of their edges, then in each round by what they read as well.
+  // Colours are hashes of nothing else, so that they mean the same in all states.
+  void colour(std::int64_t reach) {
+    const std::vector<Hash128> edges = hashes<kCandidateEdgeColumns>(graphs_.edges);
+    std::vector<Hash128> colours = hashes<kCandidateNodeColumns>(graphs_.nodes), before;
+    const auto read = [&](auto seen) {    // the order in which a node reads makes no difference
+      std::vector<Hash128> sums(colours.size());
+      for (std::size_t e = 0; e < edges.size(); ++e) sums[graphs_.links[2 * e + 1]] += seen(e);
+      for (std::size_t n = 0; n < colours.size(); ++n) colours[n] = fold(colours[n], sums[n]);
+    };
+    read([&](std::size_t e) { return edges[e]; });
+    for (std::int64_t round = 0; round < reach; ++round) {
+      before = colours;
+      read([&](std::size_t e) { return fold(edges[e], before[graphs_.links[2 * e]]); });
+    }
+    graphs_.colours.reserve(colours.size());
+    for (const Hash128& each : colours) graphs_.colours.push_back(static_cast<std::int64_t>(each.low));
+  }
+
+  // Returns the hash of every row of a table.
+  template <std::size_t Columns>
+  [[nodiscard]] static std::vector<Hash128> hashes(const std::vector<float>& table) {
+    std::vector<Hash128> found(table.size() / Columns, Hash128{Columns, 1});
+    for (std::size_t i = 0; i < table.size(); ++i) found[i / Columns] = fold(found[i / Columns], std::bit_cast<std::uint32_t>(table[i]));
+    return found;
+  }
+
   const State& state_;
   CandidateGraphs graphs_;
   std::vector<std::int32_t> rows_, input_rows_;    // of the present graph: by node and by value
@@ -127,7 +158,7 @@ CandidateGraphs candidate_graphs(const State& state, std::int64_t reach, std::si
   for (std::size_t k = 0; k < count; ++k) {
     writer.successor(state.graph_after(state.matches()[k]), static_cast<std::int32_t>(k) + 1, reach);
   }
-  return writer.finish();
+  return writer.finish(reach);
 }
 
 }  // namespace rlflow

@@ -18,6 +18,7 @@ inline constexpr float kExtentScale = 4096.0F;
 struct CandidateGraphs {
   std::vector<float> nodes;            // [N, kCandidateNodeColumns]
   std::vector<std::int32_t> owners;    // [N], ascending: the graph of a node
+  std::vector<std::int64_t> colours;   // [N], Weisfeiler-Leman: equal where a node sees the same over `reach` edges
   std::vector<float> edges;            // [E, kCandidateEdgeColumns], in the order of their consumers
   std::vector<std::int32_t> links;     // [E, 2]: producer and consumer, as rows of `nodes`
   std::vector<std::int32_t> gone;      // [G, 2], ascending: a graph, and a node of graph 0 that it does not have

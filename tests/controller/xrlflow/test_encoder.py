@@ -61,6 +61,17 @@ def test_a_state_is_encoded_in_a_batch_as_alone() -> None:
             np.testing.assert_allclose(getattr(together, name)[mine], alone, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_nodes_of_one_colour_share_what_each_would_be_embedded_as(name: str) -> None:
+    view, encoder = view_of(env_of(name)), CandidateEncoder(CONFIG)
+    batch = concatenate([walked(view, walk) for walk in ([], [2], [2, 4])])
+    colours = batch.colours.flat_values
+    assert len(np.unique(colours)) < len(colours) / 3
+    apart = batch._replace(colours=batch.colours.with_flat_values(tf.range(len(colours), dtype=tf.int64)))
+    for shared, alone in zip(encoder(batch)[:2], encoder(apart)[:2], strict=True):
+        np.testing.assert_allclose(shared, alone, atol=1e-6)
+
+
 def test_candidates_differ_and_the_present_graph_does_not_change() -> None:
     encoded = CandidateEncoder(CONFIG)(walked(view_of(env_of("bert-base-tiny")), []))
     change = np.abs(encoded.change).max(axis=1)

@@ -36,14 +36,14 @@ def passed_along(nodes: np.ndarray, edges: np.ndarray, links: np.ndarray, rounds
     )
     for _ in range(rounds):
         received = np.zeros_like(values)
-        np.add.at(received, links[:, 1], values[links[:, 0]] @ sent)
+        np.add.at(received, links[:, 1], np.tanh(values[links[:, 0]] @ sent + edges @ of_edges))
         values = np.tanh(values @ own + received)
     return values
 
 
 def sums_of_graphs(arrays: tuple[np.ndarray, ...]) -> np.ndarray:
     """Returns the sum of the values of every graph's nodes, and their number: [graphs, 9]."""
-    nodes, owners, edges, links, gone = arrays
+    nodes, owners, _, edges, links, gone = arrays
     values = np.concatenate([passed_along(nodes, edges, links), np.ones((len(nodes), 1))], axis=1)
     sums = np.zeros((int(max(owners.max(), gone[:, 0].max(initial=0))) + 1, values.shape[1]))
     np.add.at(sums, owners, values)
@@ -61,7 +61,7 @@ def test_every_candidate_is_the_graph_that_its_rewrite_leads_to(name: str) -> No
         for number, (rule, location) in enumerate(legal.tolist()[: len(sums) - 1], start=1):
             after = env.state.copy()
             after.step(rule, location)
-            nodes, owners, edges, links, _ = after.candidate_graphs(REACH, 0)
+            nodes, owners, _, edges, links, _ = after.candidate_graphs(REACH, 0)
             alone = passed_along(nodes, edges, links).sum(axis=0)
             np.testing.assert_allclose(sums[number, :-1], alone, atol=1e-9)
             assert not owners.any() and sums[number, -1] == len(nodes)
@@ -70,7 +70,7 @@ def test_every_candidate_is_the_graph_that_its_rewrite_leads_to(name: str) -> No
 @pytest.mark.parametrize("name", NAMES)
 def test_the_present_graph_has_the_nodes_and_edges_of_the_features(name: str) -> None:
     for env in envs_along_a_walk(name):
-        nodes, owners, edges, links, gone = env.state.candidate_graphs(REACH, 10**6)
+        nodes, owners, _, edges, links, gone = env.state.candidate_graphs(REACH, 10**6)
         features, _, plain_links = env.state.features()
         mine = owners == 0
         np.testing.assert_array_equal(nodes[mine, 0], features[:, 0])
@@ -79,12 +79,25 @@ def test_the_present_graph_has_the_nodes_and_edges_of_the_features(name: str) ->
         assert (gone[:, 1] < mine.sum()).all() and (np.lexsort(gone.T[::-1]) == np.arange(len(gone))).all()
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("reach", [0, 1, REACH])
+def test_nodes_have_one_colour_where_they_see_the_same_in_all_states(name: str, reach: int) -> None:
+    seen: dict[int, np.ndarray] = {}
+    for env in envs_along_a_walk(name):
+        nodes, _, colours, edges, links, _ = env.state.candidate_graphs(reach, 10**6)
+        for colour, value in zip(colours.tolist(), passed_along(nodes, edges, links, reach), strict=True):
+            np.testing.assert_allclose(seen.setdefault(colour, value), value, atol=1e-9)
+    different = np.unique(np.round(np.array(list(seen.values())), 9), axis=0)
+    assert len(different) == len(seen), "what sees the same has no two colours"
+
+
 def test_the_listed_candidates_are_the_first_ones() -> None:
     env = next(envs_along_a_walk("bert-base-tiny"))
     everything, some = (env.state.candidate_graphs(REACH, most) for most in (10**6, 5))
     assert some[1].max() == 5
     kept = everything[1] <= 5
     np.testing.assert_array_equal(some[0], everything[0][kept])
+    np.testing.assert_array_equal(some[2], everything[2][kept])
     near, far = (len(env.state.candidate_graphs(reach, 10**6)[0]) for reach in (0, 5))
     assert near < len(everything[0]) < far, "a farther look sees more differences"
 
