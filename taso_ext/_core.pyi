@@ -380,22 +380,22 @@ class State:
         self, reach: int, most: int
     ) -> tuple[
         npt.NDArray[np.float32],
-        npt.NDArray[np.int32],
         npt.NDArray[np.int64],
         npt.NDArray[np.float32],
         npt.NDArray[np.int32],
         npt.NDArray[np.int32],
+        npt.NDArray[np.int32],
     ]:
-        """(nodes [N, 6], owners [N], colours [N], edges [E, 4], links [E, 2], gone [G, 2]): graph 0, and those beside.
+        """(nodes [N, 6], colours [N], edges [E, 4], links [E, 2], parts [P, 2], counts [P]): all graphs a rewrite away.
 
-        Graph c + 1 is the one after the c-th of `legal_actions()`, of which the first `most` are listed. It consists of
-        the nodes of graph 0 but those that `gone` pairs with it, and of its own nodes: `owners` says whose a node is.
-        These are the operators that differ, or that are at most `reach` edges behind one. Nodes have the same colour
-        (Weisfeiler and Leman 1968), in this state and in others, where they see the same over `reach` edges: equal
-        nodes that read along equal edges from nodes that do so themselves. Columns of edges:
-        extents over 4096, the last one first; of nodes: operator id, log time of the operator alone, and the sum of
-        these extents over the weights that it reads. Links are (producer, consumer), and edges are in the order of
-        their consumers. Raises ValueError for negative arguments.
+        Graph 0 is the present one, and graph c + 1 the one after the c-th of `legal_actions()`, of which the first
+        `most` are listed. Nodes have the same colour (Weisfeiler and Leman 1968), in this state and in others, where
+        they see the same over `reach` edges: equal nodes that read along equal edges from nodes that do so themselves.
+        Each colour is one row of `nodes`, with the edges that lead to one of its nodes. `parts` are pairs of a graph
+        and such a row, in ascending order, and `counts` says how many of these nodes graph 0 has, or how many more
+        another graph has than graph 0. Columns of edges: extents over 4096, the last one first; of nodes: operator id,
+        log time of the operator alone, and the sum of these extents over the weights that it reads. Links are
+        (producer, consumer), and edges are in the order of their consumers. Raises ValueError for negative arguments.
         """
     def candidate_features(
         self, max_candidates: int, one_hot_rules: bool = True, costs: bool = False, everywhere: bool = False

@@ -1,7 +1,7 @@
 """The real environment as X-RLflow sees it: the present graph, and every graph that one rewrite leads to.
 
-A graph after a rewrite shares almost everything with the present one. The engine therefore lists only what differs
-(`taso_ext.State.candidate_graphs`), and a network computes the embeddings of everything else once for all of them.
+A graph after a rewrite shares almost everything with the present one, and within a graph much is alike. The engine
+lists what differs (`taso_ext.State.candidate_graphs`), and a network computes each embedding once.
 """
 
 from __future__ import annotations
@@ -20,24 +20,23 @@ class CandidateObservation(NamedTuple):
 
     Attributes:
       nodes: float32 [S, (nodes), 6], operator, log cost of the operator by itself, and the sum of the extents of the
-        weights that it reads, likewise.
-      owners: int32 [S, (nodes)], ascending: the graph that a node belongs to.
-      colours: int64 [S, (nodes)], equal for nodes, of any states, that see the same over the view's reach.
+        weights that it reads, likewise; each stands for all nodes of the state that see the same over the view's reach.
+      colours: int64 [S, (nodes)], different within a state, and equal where nodes of different states see the same.
       edges: float32 [S, (edges), 4], the extents of the tensor over 4096, the last one first.
       links: int32 [S, (edges), 2], producer and consumer, numbered within each state; in the order of the consumers.
-      gone: int32 [S, (pairs), 2], ascending: a candidate, and a node of the present graph that it does not have, or has
-        as a node of its own.
+      parts: int32 [S, (parts), 2], ascending: a graph and a node.
+      counts: int32 [S, (parts)], how many such nodes the present graph has, or how many more a candidate has.
       candidates: int32 [S, (graphs)], index rule · P + location of the rewrite that leads to each graph, with
         P = `env.num_places`; the first is NO-OP, R · P.
       dropped: int32 [S], candidates that there was no place for.
     """
 
     nodes: tf.RaggedTensor
-    owners: tf.RaggedTensor
     colours: tf.RaggedTensor
     edges: tf.RaggedTensor
     links: tf.RaggedTensor
-    gone: tf.RaggedTensor
+    parts: tf.RaggedTensor
+    counts: tf.RaggedTensor
     candidates: tf.RaggedTensor
     dropped: tf.Tensor
 
@@ -68,4 +67,4 @@ class CandidateView(GraphView):
         return stack(CandidateObservation, [row], _DTYPES, ("dropped",))
 
 
-_DTYPES = (tf.float32, tf.int32, tf.int64, tf.float32, tf.int32, tf.int32, tf.int32, tf.int32)
+_DTYPES = (tf.float32, tf.int64, tf.float32, *[tf.int32] * 5)

@@ -58,21 +58,20 @@ class CandidateEncoder(snt.Module):
         first_node = tf.cast(seen.nodes.row_starts(), tf.int32)
         first_graph = tf.cast(seen.candidates.row_starts(), tf.int32)
         embeddings, colours = self._embeddings(seen, first_node)
-        nodes = tf.gather(embeddings, colours)
         states = tf.cast(seen.candidates.value_rowids(), tf.int32)
-        count = tf.size(states)
-        owners = seen.owners.flat_values + tf.gather(first_graph, seen.owners.value_rowids())
-        of_gone, of_pairs = seen.gone.flat_values, seen.gone.value_rowids()
-        graphs_of_gone = of_gone[:, 0] + tf.gather(first_graph, of_pairs)
-        gone = tf.gather(embeddings, tf.gather(colours, of_gone[:, 1] + tf.gather(first_node, of_pairs)))
-        ones = tf.ones([tf.shape(nodes)[0], 1])
-        own = segment_sum(tf.concat([nodes, ones], axis=1), owners, count)
-        lost = segment_sum(tf.concat([gone, tf.ones_like(gone[:, :1])], axis=1), graphs_of_gone, count)
+        number = tf.size(states)
+        parts, of_parts = seen.parts.flat_values, seen.parts.value_rowids()
+        graphs = parts[:, 0] + tf.gather(first_graph, of_parts)
+        nodes = tf.gather(colours, parts[:, 1] + tf.gather(first_node, of_parts))
+        counts = tf.cast(seen.counts.flat_values, tf.float32)
+        shape = tf.cast(tf.stack([number, tf.shape(embeddings)[0]]), tf.int64)
+        by_colour = tf.SparseTensor(tf.cast(tf.stack([graphs, nodes], axis=1), tf.int64), counts, shape)
+        counted = tf.concat([embeddings, tf.ones_like(embeddings[:, :1])], axis=1)
+        sums = tf.sparse.sparse_dense_matmul(by_colour, counted)
         present = tf.gather(first_graph, states)
-        is_present = (present == tf.range(count))[:, tf.newaxis]
-        change = tf.where(is_present, 0.0, own - lost)
-        total, number = tf.split(tf.gather(own, present) + change, [nodes.shape[1], 1], axis=1)
-        mean = total / tf.maximum(number, 1.0)  # the rows of padding have no nodes
+        change = tf.where((present == tf.range(number))[:, tf.newaxis], 0.0, sums)
+        total, size = tf.split(tf.gather(sums, present) + change, [embeddings.shape[1], 1], axis=1)
+        mean = total / tf.maximum(size, 1.0)  # the rows of padding have no nodes
         return EncodedGraphs(self._of_graph(mean), change[:, :-1], states)
 
     def _extents(self, over_scale: tf.Tensor) -> tf.Tensor:
@@ -81,7 +80,7 @@ class CandidateEncoder(snt.Module):
     def _embeddings(self, seen: CandidateObservation, first_node: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the embeddings of all colours [colours, width], and the rows of all nodes there: int32 [nodes].
 
-        A colour is embedded as the first node that has it, with the edges to this node.
+        A colour is embedded as the first node that has it.
 
         Args:
           first_node: int32 [S], the number of nodes of the states before each.

@@ -1,8 +1,9 @@
 """Measures what encoding candidates by their differences saves: `python -m tests.perf.candidates`.
 
-Prints a table and asserts nothing: a clock is no test. For the start graph of each network, the policy of `xrlflow`
-chooses among all candidates, once as it does, and once with every candidate encoded by itself, as a graph of its own;
-both in turn, in one process and one thread. `--out DIR` writes the table.
+Prints a table and asserts nothing: a clock is no test. For the start graph of each network, the encoder of `xrlflow`
+embeds all candidates, once as it does, and once with every node of every candidate by itself; then some states of a
+random episode, once together and once one by one. All of it is done in turn, in one process and one thread. `--out DIR`
+writes the table.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from controller.xrlflow.config import XrlflowConfig
 from controller.xrlflow.policy import CandidatePolicy
 from environment import GraphSubstitutionEnv, zoo
 
+STATES = 16
+"""States of an episode that are encoded together, as in a minibatch of training."""
+WHOLE = 500
+"""A reach over which nodes see the whole graph before them: next to no two see the same."""
 AT_ONCE = 64
 """Candidates that are encoded by themselves in one batch: more would need several gigabytes for large networks."""
 
@@ -45,10 +50,21 @@ def each_alone(env: GraphSubstitutionEnv, policy: CandidatePolicy) -> list[Candi
     for rule, location in env.state.legal_actions().tolist():
         after = env.state.copy()
         after.step(rule, location)
-        nodes, owners, colours, *others = after.candidate_graphs(0, 0)
-        own = np.arange(len(colours)) + (len(found) << 32)  # so that no two nodes share an embedding
-        found.append(_row(nodes, owners, own, *others))
+        nodes, colours, *others = after.candidate_graphs(WHOLE, 0)
+        own = np.arange(len(colours)) + (len(found) << 32)  # so that no two graphs share an embedding
+        found.append(_row(nodes, own, *others))
     return [concatenate(found[start : start + AT_ONCE]) for start in range(0, len(found), AT_ONCE)]
+
+
+def episode(env: GraphSubstitutionEnv, policy: CandidatePolicy) -> list[CandidateObservation]:
+    """Returns the first states of a random episode; an episode that ends is followed by another."""
+    view, rng = policy.view(env), np.random.default_rng(0)
+    seen, _ = view.reset(seed=0)
+    states = [seen]
+    while len(states) < STATES:
+        seen, _, terminated, truncated, _ = view.step(int(rng.integers(int(seen.candidates.row_lengths()[0]))))
+        states.append(view.reset(seed=len(states))[0] if terminated or truncated else seen)
+    return states
 
 
 def _row(*arrays: np.ndarray) -> CandidateObservation:
@@ -69,10 +85,14 @@ def measured(name: str, repeats: int) -> str:
     listing = seconds(lambda: env.state.candidate_graphs(5, 10**6), repeats)
     shared = seconds(lambda: encode(seen), repeats)
     by_itself = seconds(lambda: [encode(batch) for batch in alone], max(1, repeats // 4))
+    states = episode(env, policy)
+    batch = concatenate(states)
+    together = seconds(lambda: encode(batch), repeats)
+    one_by_one = seconds(lambda: [encode(state) for state in states], repeats)
     nodes, whole = len(seen.nodes.flat_values), sum(len(batch.nodes.flat_values) for batch in alone)
     return (
         f"| {name} | {number} | {whole:,} | {nodes:,} | {1e6 * listing / number:.0f} | {number / shared:,.0f} | "
-        f"{1 / (shared + listing):.1f} | {by_itself / shared:.1f} |"
+        f"{1 / (shared + listing):.1f} | {by_itself / shared:.1f} | {one_by_one / together:.1f} |"
     )
 
 
@@ -87,11 +107,12 @@ def main() -> None:
         "",
         "Written by `python -m tests.perf.candidates`. The policy of `xrlflow` with its defaults looks at the start "
         "graph of each network and at all graphs that one rewrite leads to. CPU times of one thread, medians; a step "
-        "is a list of all candidates by the engine and their embeddings.",
+        "is a list of all candidates by the engine and their embeddings. Last, the states of a random episode.",
         "",
         "| network | candidates | nodes of all graphs | nodes that are encoded | µs to list one | candidates/s "
-        "| steps/s | times as long if each is encoded by itself |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        f"| steps/s | times as long if each node is encoded by itself "
+        f"| times as long if {STATES} states are encoded one by one |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     print("\n".join(lines), flush=True)
     for name in options.graphs:

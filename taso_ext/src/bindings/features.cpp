@@ -35,12 +35,13 @@ py::tuple candidate_arrays(const State& state, std::int64_t reach, std::int64_t 
     const py::gil_scoped_release release;
     graphs = candidate_graphs(state, reach, static_cast<std::size_t>(most));
   }
-  const auto nodes = static_cast<py::ssize_t>(graphs.owners.size()), edges = static_cast<py::ssize_t>(graphs.links.size() / 2);
-  const auto gone = static_cast<py::ssize_t>(graphs.gone.size() / 2);
+  const auto nodes = static_cast<py::ssize_t>(graphs.colours.size()), edges = static_cast<py::ssize_t>(graphs.links.size() / 2);
+  const auto parts = static_cast<py::ssize_t>(graphs.counts.size());
   return py::make_tuple(to_array(std::move(graphs.nodes), {nodes, static_cast<py::ssize_t>(kCandidateNodeColumns)}),
-                        to_array(std::move(graphs.owners), {nodes}), to_array(std::move(graphs.colours), {nodes}),
+                        to_array(std::move(graphs.colours), {nodes}),
                         to_array(std::move(graphs.edges), {edges, static_cast<py::ssize_t>(kCandidateEdgeColumns)}),
-                        to_array(std::move(graphs.links), {edges, 2}), to_array(std::move(graphs.gone), {gone, 2}));
+                        to_array(std::move(graphs.links), {edges, 2}), to_array(std::move(graphs.parts), {parts, 2}),
+                        to_array(std::move(graphs.counts), {parts}));
 }
 
 py::array_t<float> candidate_features(const State& state, std::int64_t max_candidates, bool one_hot_rules, bool costs, bool everywhere) {

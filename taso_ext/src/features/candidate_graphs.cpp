@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <unordered_map>
+#include <utility>
 
 #include "features/features.hpp"
 
@@ -12,6 +14,103 @@ namespace {
 
 constexpr std::int32_t kNoRow = -1;
 constexpr std::int64_t kFar = std::numeric_limits<std::int32_t>::max();
+
+// All nodes of graph 0. Any other graph consists of them but those that `gone` lists, and of its own nodes: the operators
+// that differ in it, or that may see a difference over as many edges as `reach` says. An edge leads to a node of its own
+// graph, from there or from graph 0.
+struct Nodes {
+  std::vector<float> rows;             // [N, kCandidateNodeColumns]
+  std::vector<std::int32_t> owners;    // [N], ascending: the graph of a node
+  std::vector<float> edges;            // [E, kCandidateEdgeColumns], in the order of their consumers
+  std::vector<std::int32_t> links;     // [E, 2]: producer and consumer, as nodes
+  std::vector<std::int32_t> gone;      // [G, 2], ascending: a graph, and a node of graph 0 that it does not have
+};
+
+// Returns the hash of every row of a table.
+template <std::size_t Columns>
+[[nodiscard]] std::vector<Hash128> hashes(const std::vector<float>& table) {
+  std::vector<Hash128> found(table.size() / Columns, Hash128{Columns, 1});
+  for (std::size_t i = 0; i < table.size(); ++i) found[i / Columns] = fold(found[i / Columns], std::bit_cast<std::uint32_t>(table[i]));
+  return found;
+}
+
+// Colours nodes: first by their own row and the rows of their edges, then in each round by what they read as well.
+// Colours are hashes of nothing else, so that they mean the same in all states.
+[[nodiscard]] std::vector<Hash128> colours_of(const Nodes& nodes, std::int64_t reach) {
+  const std::vector<Hash128> edges = hashes<kCandidateEdgeColumns>(nodes.edges);
+  std::vector<Hash128> colours = hashes<kCandidateNodeColumns>(nodes.rows), before;
+  const auto read = [&](auto seen) {    // the order in which a node reads makes no difference
+    std::vector<Hash128> sums(colours.size());
+    for (std::size_t e = 0; e < edges.size(); ++e) sums[nodes.links[2 * e + 1]] += seen(e);
+    for (std::size_t n = 0; n < colours.size(); ++n) colours[n] = fold(colours[n], sums[n]);
+  };
+  read([&](std::size_t e) { return edges[e]; });
+  for (std::int64_t round = 0; round < reach; ++round) {
+    before = colours;
+    read([&](std::size_t e) { return fold(edges[e], before[nodes.links[2 * e]]); });
+  }
+  return colours;
+}
+
+// Lists every colour once, as the first node that has it, and counts the nodes of the graphs by colour.
+class Merger {
+ public:
+  Merger(const Nodes& nodes, std::int64_t reach) : nodes_(nodes), rows_(nodes.owners.size()) {
+    const std::vector<Hash128> colours = colours_of(nodes, reach);
+    std::unordered_map<std::uint64_t, std::int32_t> known;
+    for (std::size_t n = 0; n < colours.size(); ++n) {
+      const auto [at, fresh] = known.try_emplace(colours[n].low, static_cast<std::int32_t>(merged_.colours.size()));
+      rows_[n] = at->second;
+      if (!fresh) continue;
+      merged_.colours.push_back(static_cast<std::int64_t>(colours[n].low));
+      const auto row = nodes.rows.begin() + static_cast<std::ptrdiff_t>(n * kCandidateNodeColumns);
+      merged_.nodes.insert(merged_.nodes.end(), row, row + kCandidateNodeColumns);
+      firsts_.push_back(static_cast<std::int32_t>(n));
+    }
+    add_edges();
+    add_parts();
+  }
+
+  [[nodiscard]] CandidateGraphs merged() && { return std::move(merged_); }
+
+ private:
+  void add_edges() {
+    for (std::size_t e = 0; e < nodes_.links.size() / 2; ++e) {
+      const std::int32_t from = nodes_.links[2 * e], to = nodes_.links[2 * e + 1];
+      if (firsts_[rows_[to]] != to) continue;
+      merged_.links.insert(merged_.links.end(), {rows_[from], rows_[to]});
+      const auto extents = nodes_.edges.begin() + static_cast<std::ptrdiff_t>(e * kCandidateEdgeColumns);
+      merged_.edges.insert(merged_.edges.end(), extents, extents + kCandidateEdgeColumns);
+    }
+  }
+
+  void add_parts() {
+    std::vector<std::int32_t> counts(firsts_.size()), touched;
+    const auto note = [&](std::int32_t row, std::int32_t count) {
+      if (counts[row] == 0) touched.push_back(row);
+      counts[row] += count;
+    };
+    std::size_t n = 0, g = 0;
+    while (n < nodes_.owners.size() || 2 * g < nodes_.gone.size()) {
+      const std::int32_t next = n < nodes_.owners.size() ? nodes_.owners[n] : std::numeric_limits<std::int32_t>::max();
+      const std::int32_t graph = 2 * g < nodes_.gone.size() ? std::min(next, nodes_.gone[2 * g]) : next;
+      for (; n < nodes_.owners.size() && nodes_.owners[n] == graph; ++n) note(rows_[n], 1);
+      for (; 2 * g < nodes_.gone.size() && nodes_.gone[2 * g] == graph; ++g) note(rows_[nodes_.gone[2 * g + 1]], -1);
+      std::ranges::sort(touched);
+      for (const std::int32_t row : touched) {
+        if (counts[row] == 0) continue;    // as many as in graph 0, or listed before
+        merged_.parts.insert(merged_.parts.end(), {graph, row});
+        merged_.counts.push_back(std::exchange(counts[row], 0));
+      }
+      touched.clear();
+    }
+  }
+
+  const Nodes& nodes_;
+  CandidateGraphs merged_;
+  std::vector<std::int32_t> rows_;      // by node, the row of its colour
+  std::vector<std::int32_t> firsts_;    // by this row, the first node
+};
 
 class Writer {
  public:
@@ -44,14 +143,11 @@ class Writer {
     }
     for (const NodeId id : graph.order()) {
       if (rows_[id] == kNoRow || (next.alive(id) && own_rows_[id] == kNoRow)) continue;
-      graphs_.gone.insert(graphs_.gone.end(), {owner, rows_[id]});
+      nodes_.gone.insert(nodes_.gone.end(), {owner, rows_[id]});
     }
   }
 
-  [[nodiscard]] CandidateGraphs finish(std::int64_t reach) {
-    colour(reach);
-    return std::move(graphs_);
-  }
+  [[nodiscard]] const Nodes& nodes() const { return nodes_; }
 
  private:
   // Finds, for each operator of a successor, the least number of edges from an operator that differs.
@@ -79,7 +175,7 @@ class Writer {
     const Signature& signature = graph.signature(id);
     const double ms = state_.game().costs().price(signature, false).ms;
     const std::int32_t row = add_node(owner, static_cast<float>(feature_operator(graph.context(), signature.op)), log_scaled(1e3 * ms, 5.0));
-    float* const extents = graphs_.nodes.data() + graphs_.nodes.size() - kCandidateEdgeColumns;
+    float* const extents = nodes_.rows.data() + nodes_.rows.size() - kCandidateEdgeColumns;
     for (const ValueId operand : graph.operands(id)) {
       if (operand != kNoValue && graph.value(operand).weight_only) add_extents(graph.type(operand), extents);
     }
@@ -94,10 +190,10 @@ class Writer {
   }
 
   std::int32_t add_node(std::int32_t owner, float op, float log_time) {
-    graphs_.nodes.insert(graphs_.nodes.end(), {op, log_time});
-    graphs_.nodes.resize(graphs_.nodes.size() + kCandidateEdgeColumns);
-    graphs_.owners.push_back(owner);
-    return static_cast<std::int32_t>(graphs_.owners.size()) - 1;
+    nodes_.rows.insert(nodes_.rows.end(), {op, log_time});
+    nodes_.rows.resize(nodes_.rows.size() + kCandidateEdgeColumns);
+    nodes_.owners.push_back(owner);
+    return static_cast<std::int32_t>(nodes_.owners.size()) - 1;
   }
 
   // Adds the edges to a node at `row`; where `own` has a row for a producer, that one is taken.
@@ -110,40 +206,13 @@ class Writer {
       else from = !own.empty() && own[producer] != kNoRow ? own[producer] : rows_[producer];
       float extents[kCandidateEdgeColumns] = {};
       add_extents(graph.type(operand), extents);
-      graphs_.edges.insert(graphs_.edges.end(), extents, extents + kCandidateEdgeColumns);
-      graphs_.links.insert(graphs_.links.end(), {from, row});
+      nodes_.edges.insert(nodes_.edges.end(), extents, extents + kCandidateEdgeColumns);
+      nodes_.links.insert(nodes_.links.end(), {from, row});
     }
-  }
-
-  // Colours nodes: first by their own row and the rows of their edges, then in each round by what they read as well.
-  // Colours are hashes of nothing else, so that they mean the same in all states.
-  void colour(std::int64_t reach) {
-    const std::vector<Hash128> edges = hashes<kCandidateEdgeColumns>(graphs_.edges);
-    std::vector<Hash128> colours = hashes<kCandidateNodeColumns>(graphs_.nodes), before;
-    const auto read = [&](auto seen) {    // the order in which a node reads makes no difference
-      std::vector<Hash128> sums(colours.size());
-      for (std::size_t e = 0; e < edges.size(); ++e) sums[graphs_.links[2 * e + 1]] += seen(e);
-      for (std::size_t n = 0; n < colours.size(); ++n) colours[n] = fold(colours[n], sums[n]);
-    };
-    read([&](std::size_t e) { return edges[e]; });
-    for (std::int64_t round = 0; round < reach; ++round) {
-      before = colours;
-      read([&](std::size_t e) { return fold(edges[e], before[graphs_.links[2 * e]]); });
-    }
-    graphs_.colours.reserve(colours.size());
-    for (const Hash128& each : colours) graphs_.colours.push_back(static_cast<std::int64_t>(each.low));
-  }
-
-  // Returns the hash of every row of a table.
-  template <std::size_t Columns>
-  [[nodiscard]] static std::vector<Hash128> hashes(const std::vector<float>& table) {
-    std::vector<Hash128> found(table.size() / Columns, Hash128{Columns, 1});
-    for (std::size_t i = 0; i < table.size(); ++i) found[i / Columns] = fold(found[i / Columns], std::bit_cast<std::uint32_t>(table[i]));
-    return found;
   }
 
   const State& state_;
-  CandidateGraphs graphs_;
+  Nodes nodes_;
   std::vector<std::int32_t> rows_, input_rows_;    // of the present graph: by node and by value
   std::vector<std::int32_t> own_rows_;             // of a successor, by node
   std::vector<std::int64_t> distances_;
@@ -158,7 +227,7 @@ CandidateGraphs candidate_graphs(const State& state, std::int64_t reach, std::si
   for (std::size_t k = 0; k < count; ++k) {
     writer.successor(state.graph_after(state.matches()[k]), static_cast<std::int32_t>(k) + 1, reach);
   }
-  return writer.finish(reach);
+  return Merger(writer.nodes(), reach).merged();
 }
 
 }  // namespace rlflow

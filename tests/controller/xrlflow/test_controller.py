@@ -66,20 +66,12 @@ def policy_of(head: str) -> tuple[GraphSubstitutionEnv, CandidatePolicy]:
 
 def permuted(seen: CandidateObservation, order: np.ndarray) -> CandidateObservation:
     """Returns the observation of one state with its candidates (from number 1 on) in another order."""
-    place = np.argsort(order)
-    owners, gone = seen.owners.flat_values.numpy(), seen.gone.flat_values.numpy()
-    row = np.argsort(place[owners], kind="stable")
-    where = np.argsort(row)
-    links = where[seen.links.flat_values.numpy()]
-    by_consumer = np.argsort(links[:, 1], kind="stable")
-    lost = np.stack([place[gone[:, 0]], gone[:, 1]], axis=1)
+    parts = seen.parts.flat_values.numpy()
+    parts = np.stack([np.argsort(order)[parts[:, 0]], parts[:, 1]], axis=1)
+    row = np.lexsort(parts.T[::-1])
     return seen._replace(
-        nodes=seen.nodes.with_flat_values(seen.nodes.flat_values.numpy()[row]),
-        owners=seen.owners.with_flat_values(place[owners][row].astype(np.int32)),
-        colours=seen.colours.with_flat_values(seen.colours.flat_values.numpy()[row]),
-        edges=seen.edges.with_flat_values(seen.edges.flat_values.numpy()[by_consumer]),
-        links=seen.links.with_flat_values(links[by_consumer].astype(np.int32)),
-        gone=seen.gone.with_flat_values(lost[np.lexsort(lost.T[::-1])].astype(np.int32)),
+        parts=seen.parts.with_flat_values(parts[row].astype(np.int32)),
+        counts=seen.counts.with_flat_values(seen.counts.flat_values.numpy()[row]),
         candidates=seen.candidates.with_flat_values(seen.candidates.flat_values.numpy()[order]),
     )
 

@@ -43,11 +43,10 @@ def passed_along(nodes: np.ndarray, edges: np.ndarray, links: np.ndarray, rounds
 
 def sums_of_graphs(arrays: tuple[np.ndarray, ...]) -> np.ndarray:
     """Returns the sum of the values of every graph's nodes, and their number: [graphs, 9]."""
-    nodes, owners, _, edges, links, gone = arrays
+    nodes, _, edges, links, parts, counts = arrays
     values = np.concatenate([passed_along(nodes, edges, links), np.ones((len(nodes), 1))], axis=1)
-    sums = np.zeros((int(max(owners.max(), gone[:, 0].max(initial=0))) + 1, values.shape[1]))
-    np.add.at(sums, owners, values)
-    np.subtract.at(sums, gone[:, 0], values[gone[:, 1]])
+    sums = np.zeros((int(parts[:, 0].max()) + 1, values.shape[1]))
+    np.add.at(sums, parts[:, 0], values[parts[:, 1]] * counts[:, np.newaxis])
     sums[1:] += sums[0]
     return sums
 
@@ -61,22 +60,35 @@ def test_every_candidate_is_the_graph_that_its_rewrite_leads_to(name: str) -> No
         for number, (rule, location) in enumerate(legal.tolist()[: len(sums) - 1], start=1):
             after = env.state.copy()
             after.step(rule, location)
-            nodes, owners, _, edges, links, _ = after.candidate_graphs(REACH, 0)
-            alone = passed_along(nodes, edges, links).sum(axis=0)
-            np.testing.assert_allclose(sums[number, :-1], alone, atol=1e-9)
-            assert not owners.any() and sums[number, -1] == len(nodes)
+            np.testing.assert_allclose(sums[number], sums_of_graphs(after.candidate_graphs(REACH, 0))[0], atol=1e-9)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_present_graph_has_the_nodes_and_edges_of_the_features(name: str) -> None:
+def test_the_present_graph_is_that_of_the_features(name: str) -> None:
+    """Features list every node by itself. They have the logarithms of extents, and other columns of nodes."""
     for env in envs_along_a_walk(name):
-        nodes, owners, _, edges, links, gone = env.state.candidate_graphs(REACH, 10**6)
-        features, _, plain_links = env.state.features()
-        mine = owners == 0
-        np.testing.assert_array_equal(nodes[mine, 0], features[:, 0])
-        np.testing.assert_array_equal(links[links[:, 1] < mine.sum()], plain_links)
-        assert (np.diff(owners) >= 0).all() and (np.diff(links[:, 1]) >= 0).all() and edges.shape[1] == 4
-        assert (gone[:, 1] < mine.sum()).all() and (np.lexsort(gone.T[::-1]) == np.arange(len(gone))).all()
+        nodes, colours, edges, *others = env.state.candidate_graphs(REACH, 10**6)
+        features, of_edges, links = env.state.features()
+        assert edges.shape[1] == 4
+        extents = np.expm1(8 * of_edges[:, 1:].astype(float)) / 4096
+        values = passed_along(only_operators(features), extents, links)
+        sums = sums_of_graphs((only_operators(nodes), colours, edges, *others))[0]
+        np.testing.assert_allclose(sums[:-1], values.sum(axis=0), atol=1e-3)
+        assert sums[-1] == len(features)
+
+
+def only_operators(nodes: np.ndarray) -> np.ndarray:
+    """Returns rows [N, 6] whose first column alone is kept."""
+    return np.concatenate([nodes[:, :1], np.zeros((len(nodes), 5))], axis=1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_everything_is_in_order_and_nothing_is_listed_twice(name: str) -> None:
+    for env in envs_along_a_walk(name):
+        _, colours, _, links, parts, counts = env.state.candidate_graphs(REACH, 10**6)
+        assert len(np.unique(colours)) == len(colours) and (np.diff(links[:, 1]) >= 0).all()
+        assert counts.all() and (counts[parts[:, 0] == 0] > 0).all()
+        np.testing.assert_array_equal(np.unique(parts, axis=0), parts)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -84,7 +96,7 @@ def test_the_present_graph_has_the_nodes_and_edges_of_the_features(name: str) ->
 def test_nodes_have_one_colour_where_they_see_the_same_in_all_states(name: str, reach: int) -> None:
     seen: dict[int, np.ndarray] = {}
     for env in envs_along_a_walk(name):
-        nodes, _, colours, edges, links, _ = env.state.candidate_graphs(reach, 10**6)
+        nodes, colours, edges, links, *_ = env.state.candidate_graphs(reach, 10**6)
         for colour, value in zip(colours.tolist(), passed_along(nodes, edges, links, reach), strict=True):
             np.testing.assert_allclose(seen.setdefault(colour, value), value, atol=1e-9)
     different = np.unique(np.round(np.array(list(seen.values())), 9), axis=0)
@@ -94,10 +106,12 @@ def test_nodes_have_one_colour_where_they_see_the_same_in_all_states(name: str, 
 def test_the_listed_candidates_are_the_first_ones() -> None:
     env = next(envs_along_a_walk("bert-base-tiny"))
     everything, some = (env.state.candidate_graphs(REACH, most) for most in (10**6, 5))
-    assert some[1].max() == 5
-    kept = everything[1] <= 5
-    np.testing.assert_array_equal(some[0], everything[0][kept])
-    np.testing.assert_array_equal(some[2], everything[2][kept])
+    assert some[4][:, 0].max() == 5
+    kept = everything[4][:, 0] <= 5
+    for column in (4, 5):
+        np.testing.assert_array_equal(some[column], everything[column][kept])
+    for column in (0, 1):
+        np.testing.assert_array_equal(some[column], everything[column][: len(some[column])])
     near, far = (len(env.state.candidate_graphs(reach, 10**6)[0]) for reach in (0, 5))
     assert near < len(everything[0]) < far, "a farther look sees more differences"
 
