@@ -502,6 +502,15 @@ class SearchResult:
 
 Progress = Callable[[int, float], bool | None]
 
+def node_colours(
+    nodes: npt.ArrayLike, edges: npt.ArrayLike, links: npt.ArrayLike, rounds: int
+) -> npt.NDArray[np.int64]:
+    """Weisfeiler-Leman colours [N] of nodes [N, F] with edges [E, D] that lead both ways between links [E, 2].
+
+    Nodes have the same colour, in all graphs, where a network that passes values along edges in so many rounds gives
+    them the same values. Raises ValueError if the shapes do not fit, or a link names no node.
+    """
+
 # All searches share these limits; but for `seconds`, they give the same result on every machine and with any number of
 # threads. `budget`: most graphs expanded. `seconds`: 0 means no limit. `progress`: called some twenty times a second
 # with (graphs expanded, best cost in ms); returning False interrupts. A limit that allows nothing raises ValueError.

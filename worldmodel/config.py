@@ -47,10 +47,11 @@ class EncoderConfig:
     """Kind and sizes of the encoder.
 
     Attributes:
-      kind: how nodes exchange information: by sums of messages (`graph_layers.MessagePassingRound`, as in the papers)
-        or by attention (`graph_layers.AttentionRound`, as in X-RLflow).
+      kind: how nodes exchange information: by sums of messages (`graph_layers.MessagePassingRound`, as in the papers),
+        by attention (`graph_layers.AttentionRound`, as in X-RLflow), or by sums of messages without globals
+        (`graph_layers.InteractionRound`), so that a policy embeds nodes that see the same once for a whole batch.
       latent: Z, the width of z (32: Ha & Schmidhuber 2018).
-      hidden: the width of node and global features.
+      hidden: the width of node and global features; there are no globals in an interaction network.
       edge_hidden: the width of edge features. No round updates edges, so it can be small.
       rounds: the number of message-passing rounds or attention layers (5 in the papers).
       heads: the number of attention heads; it divides `hidden`.
@@ -69,7 +70,7 @@ class EncoderConfig:
     rounds: int = 5
     operator_embedding: int = 16
     dtype_embedding: int = 4
-    kind: Literal["message_passing", "attention"] = "message_passing"
+    kind: Literal["message_passing", "attention", "interaction"] = "message_passing"
     heads: int = 4
     categories: int = 0
     total_time: bool = False
@@ -92,6 +93,11 @@ class EncoderConfig:
                 f"'total_time' takes one of the numbers of z, of which there is only {self.latent}; set "
                 "total_time=false, or a latent of 2 or more"
             )
+
+    @property
+    def merges(self) -> bool:
+        """Whether nodes that see the same over `rounds` edges have the same values, in all graphs."""
+        return self.kind == "interaction"
 
     @property
     def holds_time(self) -> bool:

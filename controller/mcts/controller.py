@@ -96,7 +96,8 @@ class MctsController(Controller):
         side: Side
         network: GraphPolicy | LatentPolicy
         if world_model is None:
-            side, network = EngineSide(env, config), GraphPolicy(env, encoder or EncoderConfig(), sizes, seed=seed)
+            network = GraphPolicy(env, encoder or EncoderConfig(), sizes, seed=seed)
+            side = EngineSide(env, config, network.reach)
         else:
             telescoping = bool(env.unwrapped.reward.telescopes)
             side = DreamSide(world_model, config, dream or DreamConfig(), telescoping=telescoping)

@@ -64,8 +64,8 @@ class Side(Protocol):
 class EngineSide:
     """The real environment, and the engine as its exact simulator."""
 
-    def __init__(self, env: Any, config: MctsConfig) -> None:
-        self._simulator = EngineSimulator(env, horizon=config.horizon)
+    def __init__(self, env: Any, config: MctsConfig, reach: int | None) -> None:
+        self._simulator = EngineSimulator(env, horizon=config.horizon, reach=reach)
         self.packer: Packer = self._simulator
 
     def simulator(self, world: Any) -> Simulator:

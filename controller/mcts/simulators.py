@@ -99,12 +99,14 @@ class EngineSimulator:
     sequence of actions share their positions.
     """
 
-    def __init__(self, env: Any, *, horizon: int | None = None) -> None:
+    def __init__(self, env: Any, *, horizon: int | None = None, reach: int | None = None) -> None:
         """
         Args:
           env: the real environment, which is not touched.
           horizon: largest number of steps of a game; None: the environment's.
+          reach: that of the policy, see `controller.worlds.graph_view.row_of`.
         """
+        self._reach = reach
         real = env.unwrapped
         self._env = GraphSubstitutionEnv(
             real.model,
@@ -134,7 +136,7 @@ class EngineSimulator:
                 position.children[action] = child
 
     def _position(self, observation: dict[str, Any], past: frozenset[str], *, reward: float = 0.0) -> Position:
-        row, graph = row_of(self._env, observation), self._env.state.hash
+        row, graph = row_of(self._env, observation, self._reach), self._env.state.hash
         # The elapsed time and the candidates belong to the key: one graph can have its matches at different locations.
         key = graph, row.summary.tobytes(), row.candidates.tobytes()
         moment = _Played(self._env.snapshot(), graph, past | {graph})

@@ -25,6 +25,9 @@ class GraphPolicy(snt.Module):
     The head's table holds every (rule, location) pair of the environment, but only the rows of the candidates are used.
     With the pointer as its head, no weight belongs to a graph: a policy over another graph and the same rules can take
     all of them.
+
+    Attributes:
+      reach: the number of edges over which nodes see, if nodes that see the same are embedded together; else None.
     """
 
     def __init__(self, env: Any, encoder: EncoderConfig, config: PolicyConfig, *, seed: int = 0) -> None:
@@ -40,6 +43,7 @@ class GraphPolicy(snt.Module):
         everywhere = sites == env.unwrapped.num_locations  # of rules; that of NO-OP is another one
         everywhere[-1] = False
         tf.random.set_seed(seed)  # the encoder's initialisers draw from TensorFlow's global generator
+        self.reach = encoder.rounds if encoder.merges else None
         self._encoder = GraphEncoder(encoder, FeatureSpec.current())
         self._head = make_head(rules, sites, config, np.random.default_rng(seed), everywhere)
         # The encoder is not calibrated: constants measured before training would not fit once its weights change.
@@ -50,10 +54,9 @@ class GraphPolicy(snt.Module):
         """Samples one candidate for each graph; returns (position int32 [S], log-probability [S], value [S])."""
         return sampled(self.distribution_and_value(observation), seed)
 
-    @staticmethod
-    def view(env: Any) -> GraphView:
+    def view(self, env: Any) -> GraphView:
         """Returns an environment as the policy sees it."""
-        return GraphView(env)
+        return GraphView(env, self.reach)
 
     @property
     def has_location_critic(self) -> bool:
@@ -65,7 +68,8 @@ class GraphPolicy(snt.Module):
         Returns:
           (distribution over the positions of each graph's candidates, values float32 [S] in the learner's units).
         """
-        embedding, nodes = self._encoder.with_nodes(observation.graphs())
+        colours = None if self.reach is None else observation.colours.flat_values
+        embedding, nodes = self._encoder.with_nodes(observation.graphs(), colours=colours)
         features = tf.concat([embedding, observation.summary], axis=1)
         candidates = observation.candidates.to_tensor()
         mask = tf.sequence_mask(observation.candidates.row_lengths(), tf.shape(candidates)[1])

@@ -15,7 +15,6 @@ from controller.policies.latent import LatentPolicy
 from controller.ppo.config import FORMAT_VERSION, PolicyConfig, PpoConfig
 from controller.ppo.learner import PpoLearner, any_rows
 from controller.stored import read
-from controller.worlds.graph_view import GraphView
 from taso_ext.files import write_arrays
 from worldmodel.config import EncoderConfig
 from worldmodel.data.trajectory import Trajectory
@@ -115,7 +114,7 @@ class PpoController(Controller):
         return cls(
             network,
             config or PpoConfig(),
-            view=GraphView,
+            view=network.view,
             seed=seed,
             sampling_temperature=sampling_temperature,
         )

@@ -54,8 +54,8 @@ class CandidateView(GraphView):
           reach: the number of edges over which the network looks.
           most: the largest number of candidates of a state; later ones, in the order of rules, are dropped and counted.
         """
-        super().__init__(env)
-        self._reach, self._most = reach, most
+        super().__init__(env, reach)
+        self._most = most
 
     def _observe(self, observation: dict[str, Any]) -> CandidateObservation:
         env, state = self._env, self._env.state

@@ -10,6 +10,7 @@ import tensorflow as tf
 from graph_nets import graphs as gn_graphs
 
 from controller.worlds.ragged import stack
+from taso_ext import node_colours
 
 
 class GraphObservation(NamedTuple):
@@ -19,6 +20,8 @@ class GraphObservation(NamedTuple):
       nodes: float32 [S, (nodes), F].
       edges: float32 [S, (edges), D].
       links: int32 [S, (edges), 2], sender and receiver, numbered within each graph.
+      colours: int64 [S, (nodes)], equal for nodes, of any graphs, that see the same over the policy's reach; empty for
+        policies that have none.
       summary: float32 [S, G], the environment's globals.
       candidates: int32 [S, (candidates)], indices rule · P + location with P = `env.num_places`; the last is NO-OP,
         R · P.
@@ -30,6 +33,7 @@ class GraphObservation(NamedTuple):
     nodes: tf.RaggedTensor
     edges: tf.RaggedTensor
     links: tf.RaggedTensor
+    colours: tf.RaggedTensor
     summary: tf.Tensor
     candidates: tf.RaggedTensor
     rewritten: tf.RaggedTensor
@@ -62,22 +66,25 @@ class GraphRow(NamedTuple):
     nodes: np.ndarray
     edges: np.ndarray
     links: np.ndarray
+    colours: np.ndarray
     summary: np.ndarray
     candidates: np.ndarray
     rewritten: np.ndarray
 
 
-def row_of(env: Any, observation: dict[str, Any]) -> GraphRow:
+def row_of(env: Any, observation: dict[str, Any], reach: int | None = None) -> GraphRow:
     """Returns the policy's observation of one state.
 
     Args:
       env: the `GraphSubstitutionEnv`, which must be in that state.
       observation: the observation that `env` returned.
+      reach: the number of edges over which the policy's nodes see; None: it needs no colours.
     """
     graph, legal = observation["graph"], env.legal_actions()
+    arrays = graph.nodes, graph.edges, graph.edge_links
+    colours = np.zeros(0, np.int64) if reach is None else node_colours(*arrays, reach)
     candidates = np.append(legal[:, 0] * env.num_places + legal[:, 1], env.num_rules * env.num_places)
-    fields = graph.nodes, graph.edges, graph.edge_links, observation["globals"], candidates, env.rewritten_nodes()
-    return GraphRow(*fields)
+    return GraphRow(*arrays, colours, observation["globals"], candidates, env.rewritten_nodes())
 
 
 def stack_rows(rows: Sequence[GraphRow]) -> GraphObservation:
@@ -85,12 +92,12 @@ def stack_rows(rows: Sequence[GraphRow]) -> GraphObservation:
     return stack(GraphObservation, rows, _DTYPES, ("summary",))
 
 
-_DTYPES = (tf.float32, tf.float32, tf.int32, tf.float32, tf.int32, tf.int32)
+_DTYPES = (tf.float32, tf.float32, tf.int32, tf.int64, tf.float32, tf.int32, tf.int32)
 
 
-def observe(env: Any, observation: dict[str, Any]) -> GraphObservation:
+def observe(env: Any, observation: dict[str, Any], reach: int | None = None) -> GraphObservation:
     """Returns the observation of `row_of`, with S = 1."""
-    return stack_rows([row_of(env, observation)])
+    return stack_rows([row_of(env, observation, reach)])
 
 
 class GraphView:
@@ -99,8 +106,13 @@ class GraphView:
     `step` reports the real action as `info["action"]`.
     """
 
-    def __init__(self, env: Any) -> None:
-        self._env = env.unwrapped
+    def __init__(self, env: Any, reach: int | None = None) -> None:
+        """
+        Args:
+          env: the environment.
+          reach: see `row_of`.
+        """
+        self._env, self._reach = env.unwrapped, reach
         self._candidates = np.zeros(0, np.int32)
 
     def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
@@ -113,6 +125,6 @@ class GraphView:
         return self._observe(observation), reward, terminated, truncated, {**info, "action": pair}
 
     def _observe(self, observation: dict[str, Any]) -> Any:
-        seen = observe(self._env, observation)
+        seen = observe(self._env, observation, self._reach)
         self._candidates = seen.candidates.flat_values.numpy()
         return seen

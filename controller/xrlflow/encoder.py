@@ -18,6 +18,7 @@ from controller.worlds.candidate_view import CandidateObservation
 from controller.xrlflow.config import XrlflowConfig
 from taso_ext._core import NUM_FEATURE_OPERATORS
 from worldmodel.networks.graph_layers import GraphAttention, segment_sum
+from worldmodel.networks.merging import merged
 
 EXTENT_SCALE = 4096.0
 """The divisor of extents in observations."""
@@ -57,12 +58,12 @@ class CandidateEncoder(snt.Module):
     def __call__(self, seen: CandidateObservation) -> EncodedGraphs:
         first_node = tf.cast(seen.nodes.row_starts(), tf.int32)
         first_graph = tf.cast(seen.candidates.row_starts(), tf.int32)
-        embeddings, colours = self._embeddings(seen, first_node)
+        embeddings, stands = self._embeddings(seen, first_node)
         states = tf.cast(seen.candidates.value_rowids(), tf.int32)
         number = tf.size(states)
         parts, of_parts = seen.parts.flat_values, seen.parts.value_rowids()
         graphs = parts[:, 0] + tf.gather(first_graph, of_parts)
-        nodes = tf.gather(colours, parts[:, 1] + tf.gather(first_node, of_parts))
+        nodes = tf.gather(stands, parts[:, 1] + tf.gather(first_node, of_parts))
         counts = tf.cast(seen.counts.flat_values, tf.float32)
         shape = tf.cast(tf.stack([number, tf.shape(embeddings)[0]]), tf.int64)
         by_colour = tf.SparseTensor(tf.cast(tf.stack([graphs, nodes], axis=1), tf.int64), counts, shape)
@@ -78,33 +79,28 @@ class CandidateEncoder(snt.Module):
         return tf.math.log1p(EXTENT_SCALE * over_scale) / 8.0 if self._log_extents else over_scale
 
     def _embeddings(self, seen: CandidateObservation, first_node: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the embeddings of all colours [colours, width], and the rows of all nodes there: int32 [nodes].
-
-        A colour is embedded as the first node that has it.
+        """Returns the embeddings of all colours [colours, width], and the row there of each node: int32 [nodes].
 
         Args:
           first_node: int32 [S], the number of nodes of the states before each.
         """
-        distinct, colours = tf.unique(seen.colours.flat_values)
-        rows, number = tf.range(tf.size(colours)), tf.size(distinct)
-        first = tf.math.unsorted_segment_min(rows, colours, number)
         links = seen.links.flat_values + tf.gather(first_node, seen.links.value_rowids())[:, tf.newaxis]
-        into_first = tf.gather(tf.gather(first, colours) == rows, links[:, 1])
-        links = tf.gather(colours, tf.boolean_mask(links, into_first))
-        edges = tf.boolean_mask(seen.edges.flat_values, into_first)
-        operators, log_cost, weights = tf.split(tf.gather(seen.nodes.flat_values, first), [1, 1, -1], axis=1)
-        read = [segment_sum(self._extents(edges), links[:, 1], number), self._extents(weights)]
-        read = tf.concat([*read, log_cost] if self._log_cost else read, axis=1)
-        embedded = tf.gather(self._operators, tf.cast(operators[:, 0], tf.int32))
-        graph = gn_graphs.GraphsTuple(
-            nodes=tf.nn.leaky_relu(embedded + self._of_node(read)),
-            edges=None,
+        everything = gn_graphs.GraphsTuple(
+            nodes=seen.nodes.flat_values,
+            edges=seen.edges.flat_values,
             senders=links[:, 0],
             receivers=links[:, 1],
-            n_node=number[tf.newaxis],
-            n_edge=tf.shape(links)[:1],
             globals=None,
+            n_node=tf.cast(seen.nodes.row_lengths(), tf.int32),
+            n_edge=tf.cast(seen.links.row_lengths(), tf.int32),
         )
+        graph, stands = merged(everything, seen.colours.flat_values)
+        operators, log_cost, weights = tf.split(graph.nodes, [1, 1, -1], axis=1)
+        of_edges = segment_sum(self._extents(graph.edges), graph.receivers, graph.n_node[0])
+        read = [of_edges, self._extents(weights), *([log_cost] if self._log_cost else [])]
+        embedded = tf.gather(self._operators, tf.cast(operators[:, 0], tf.int32))
+        nodes = embedded + self._of_node(tf.concat(read, axis=1))
+        graph = graph.replace(nodes=tf.nn.leaky_relu(nodes), edges=None)
         for layer in self._layers:
             graph = graph.replace(nodes=tf.nn.leaky_relu(layer(graph)))
-        return graph.nodes, colours
+        return graph.nodes, stands

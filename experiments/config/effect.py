@@ -15,12 +15,12 @@ from experiments.config.tree import as_mapping, replaced
 from experiments.errors import UserError
 
 OF_WORLD_MODELS = ("world_model", "dream", "recollect")
-"""Sections that have no effect where nothing learns; `collect` also says how the random play beside it plays."""
-OF_DREAMS = ("dream", "recollect")
-"""Sections that have no effect on what learns without a world model, whose encoder may still have its sizes."""
+"""Sections that have no effect without a world model; `collect` also says how the random play beside it plays."""
+ON_GRAPHS = ("ppo", "mcts")
+"""Controllers whose policies see the real graph, through `graph_encoder`, where they learn without a world model."""
 OF_SATURATION = ("saturation",)
 """Sections that have an effect on `saturation` alone, which learns nothing."""
-SHARED = ("policy",)
+SHARED = ("graph_encoder", "policy")
 """Sections of several controllers."""
 
 
@@ -36,7 +36,9 @@ def in_effect(config: RunConfig) -> dict[str, Any]:
     else:
         own = {name for name in OF_CONTROLLERS if getattr(config, name) is config.of_controller}
         others = set(OF_CONTROLLERS) - own - set(SHARED) - ({"mixed"} if config.learns_in == "mixed" else set())
-        without = others | set(OF_SATURATION) | set(() if config.uses_world_model else OF_DREAMS)
+        if config.uses_world_model or config.controller not in ON_GRAPHS:
+            others.add("graph_encoder")
+        without = {*others, *OF_SATURATION, *(() if config.uses_world_model else OF_WORLD_MODELS)}
     return {name: value for name, value in as_mapping(config).items() if name not in without}
 
 

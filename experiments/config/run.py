@@ -27,7 +27,7 @@ from environment.policies.random import EVERYWHERE_PROBABILITY
 from experiments.config.tree import parse_overrides, replaced
 from experiments.errors import UserError, nearest_match
 from taso_ext.onnx_io.session import Level
-from worldmodel.config import DreamConfig, MdnRnnTrainingConfig, WorldModelConfig
+from worldmodel.config import DreamConfig, EncoderConfig, MdnRnnTrainingConfig, WorldModelConfig
 
 
 def _require(name: str, value: float, low: float, high: float = math.inf) -> None:
@@ -39,7 +39,7 @@ def _require(name: str, value: float, low: float, high: float = math.inf) -> Non
 
 MEASURED_COSTS = ("measured", "learned", "endtoend")
 """Kinds of cost models that measure on a device."""
-OF_CONTROLLERS = ("policy", "ppo", "ppo_real", "mixed", "cmaes", "mpc", "mcts", "xrlflow", "sb3")
+OF_CONTROLLERS = ("graph_encoder", "policy", "ppo", "ppo_real", "mixed", "cmaes", "mpc", "mcts", "xrlflow", "sb3")
 """The sections of controllers that learn or plan."""
 AUTO = "auto"
 """A device or a cost model that is chosen for this machine."""
@@ -314,6 +314,8 @@ class RunConfig:
       world: where a controller that learns is trained: in the world model, in the real environment, or in short dreams
         from real states (mixed). auto: in the first of the worlds that the controller can learn in.
       options: the options of each controller of another package, by its name.
+      graph_encoder: the encoder of policies that see the real graph and not z: those of ppo and mcts in the world
+        `real`.
       costs: the cost model that is minimised. `endtoend:<device>` times whole graphs at the steps where the reward
         needs the cost, with the threads, level and resolution of `measure`; controllers that look ahead (greedy and the
         searches) then follow a roofline, and the graphs along the paths that they find are timed. `measured:<device>`
@@ -367,6 +369,7 @@ class RunConfig:
     world_model: WorldModelConfig = WorldModelConfig()
     dream: DreamConfig = DreamConfig()
     recollect: RecollectConfig = RecollectConfig()
+    graph_encoder: EncoderConfig = EncoderConfig()
     policy: PolicyConfig = PolicyConfig()
     ppo: PpoConfig = PpoConfig()
     ppo_real: PpoConfig = PpoConfig()
@@ -502,6 +505,9 @@ def stored_config(stored: Mapping[str, Any], source: str, *, reward: object = No
             f"{source} names the function '{chosen}' of a Python module as the reward. A file may not choose what is "
             f"imported: if you trust this function, add --set environment.reward={chosen}"
         )
+    of_world_model = stored.get("world_model")
+    if "graph_encoder" not in stored and isinstance(of_world_model, Mapping):  # in older versions they were the same
+        stored = {**stored, "graph_encoder": of_world_model.get("encoder", {})}
     return replaced(RunConfig(), stored, source)
 
 

@@ -261,7 +261,7 @@ def learner(config: RunConfig, loaded: Loaded, seed: int, model: WorldModel | No
         "world": config.learns_in,
         "dream": config.dream,
         "policy": config.policy,
-        "encoder": config.world_model.encoder,
+        "encoder": config.graph_encoder,
         "seed": seed,
         "sampling_temperature": config.evaluate.sampling_temperature,
         "budget": config.search.budget,

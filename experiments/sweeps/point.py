@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from controller.evaluation import Evaluation
-from experiments.config.effect import OF_DREAMS, in_effect, same_effect
+from experiments.config.effect import in_effect, same_effect
 from experiments.config.run import OF_CONTROLLERS, RunConfig
 from experiments.config.tree import as_mapping
 from experiments.executors.units import Record
@@ -30,9 +30,8 @@ from experiments.runs.progress import ProgressDisplay
 from experiments.runs.run import Run
 
 LATER = (
-    *OF_DREAMS,
     *OF_CONTROLLERS,
-    *("controller", "world", "options", "updates_per_checkpoint", "evaluate", "search", "verify"),
+    *("dream", "recollect", "controller", "world", "options", "updates_per_checkpoint", "evaluate", "search", "verify"),
 )
 """Settings that the world model of round 0 does not depend on."""
 POINTS = "points"

@@ -30,6 +30,7 @@ _COMMON += ("evaluate.sampled_episodes=3",)
 _LEARNING = (
     *("collect.episodes=20", "collect.processes=2"),
     *("world_model.encoder.rounds=1", "world_model.encoder.hidden=8", "world_model.encoder.latent=4"),
+    *("graph_encoder.rounds=1", "graph_encoder.hidden=8", "graph_encoder.latent=4"),
     *("world_model.encoder_training.steps=6", "world_model.encoder_training.batch=4"),
     *("world_model.encoder_training.checkpoint_every=2", "world_model.mdn_rnn_training.checkpoint_every=2"),
     *("world_model.mdn_rnn.hidden=16", "world_model.mdn_rnn.mixtures=2", "world_model.mdn_rnn_training.steps=6"),

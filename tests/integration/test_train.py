@@ -17,6 +17,7 @@ MODEL, OTHER = "squeezenet1.1-tiny", "bert-base-tiny"
 TINY = [
     *("environment.max_steps=8", "collect.episodes=60", "measure.pairs=2", "evaluate.sampled_episodes=2"),
     *("world_model.encoder.rounds=1", "world_model.encoder.hidden=8", "world_model.encoder.latent=4"),
+    *("graph_encoder.rounds=1", "graph_encoder.hidden=8", "graph_encoder.latent=4"),
     *("world_model.encoder_training.steps=4", "world_model.encoder_training.batch=4"),
     *("world_model.mdn_rnn.hidden=16", "world_model.mdn_rnn.mixtures=2", "world_model.mdn_rnn_training.steps=4"),
     "world_model.mdn_rnn_training.batch=4",

@@ -18,6 +18,7 @@ from experiments.request import one_by_one, parse_request
 TINY = [
     *("environment.max_steps=8", "collect.episodes=60", "measure.pairs=2", "evaluate.sampled_episodes=2"),
     *("world_model.encoder.rounds=1", "world_model.encoder.hidden=8", "world_model.encoder.latent=4"),
+    *("graph_encoder.rounds=1", "graph_encoder.hidden=8", "graph_encoder.latent=4"),
     *("world_model.encoder_training.steps=6", "world_model.encoder_training.batch=4"),
     *("world_model.encoder_training.checkpoint_every=2", "world_model.mdn_rnn_training.checkpoint_every=2"),
     *("world_model.mdn_rnn.hidden=16", "world_model.mdn_rnn.mixtures=2", "world_model.mdn_rnn_training.steps=6"),

@@ -9,7 +9,15 @@ import tensorflow as tf
 from graph_nets import graphs as gn_graphs
 
 from worldmodel.config import EncoderConfig
-from worldmodel.networks.graph_layers import AttentionRound, MessagePassingRound, owners_of, segment_max, segment_sum
+from worldmodel.networks.graph_layers import (
+    AttentionRound,
+    InteractionRound,
+    MessagePassingRound,
+    owners_of,
+    segment_max,
+    segment_sum,
+)
+from worldmodel.networks.merging import merged
 from worldmodel.signature import LOG_TIME_UNIT, TIME, FeatureSpec
 
 # A round updates nodes and globals of width `hidden`; edges come in the order of their receivers.
@@ -64,12 +72,17 @@ class Calibration(snt.Module):
 
 
 def pool_nodes(graph: gn_graphs.GraphsTuple) -> tf.Tensor:
-    """Returns mean, maximum and sum/√n over the nodes of every graph, and its globals: [G, 3 · hidden + globals]."""
+    """Returns mean, maximum and sum/√n over the nodes of every graph, and its globals if there are any.
+
+    Returns:
+      float32 [G, 3 · hidden + globals].
+    """
     owners, num_graphs = owners_of(graph.n_node), tf.shape(graph.n_node)[0]
     total = segment_sum(graph.nodes, owners, num_graphs)
     largest = segment_max(graph.nodes, owners, num_graphs)
     count = tf.cast(graph.n_node, tf.float32)[:, tf.newaxis]
-    return tf.concat([total / count, largest, total / tf.sqrt(count), graph.globals], axis=-1)
+    of_graph = [] if graph.globals is None else [graph.globals]
+    return tf.concat([total / count, largest, total / tf.sqrt(count), *of_graph], axis=-1)
 
 
 def log_total_time(nodes: tf.Tensor, n_node: tf.Tensor, column: int) -> tf.Tensor:
@@ -93,7 +106,8 @@ def round_factory(config: EncoderConfig) -> RoundFactory:
     """Returns the function that builds the rounds of kind `config.kind`."""
     if config.kind == "attention":
         return lambda i: AttentionRound(config.hidden, config.heads, name=f"round_{i}")
-    return lambda i: MessagePassingRound(config.hidden, name=f"round_{i}")
+    kind = InteractionRound if config.kind == "interaction" else MessagePassingRound
+    return lambda i: kind(config.hidden, name=f"round_{i}")
 
 
 def discretised(logits: tf.Tensor, categories: int) -> tf.Tensor:
@@ -144,26 +158,29 @@ class GraphEncoder(snt.Module):
         self._node_embedding = FeatureEmbedding(features.num_operators, config.operator_embedding, config.hidden)
         self._edge_embedding = FeatureEmbedding(features.num_dtypes, config.dtype_embedding, config.edge_hidden)
         self._rounds = [make_round(i) for i in range(config.rounds)]
-        self._calibration = Calibration(4 * config.hidden + config.holds_time)
+        self._has_globals = config.kind != "interaction"
+        self._calibration = Calibration((3 + self._has_globals) * config.hidden + config.holds_time)
         self._readout = make_readout() if make_readout else snt.Linear(config.latent - config.holds_time)
 
-    def embedded(self, graph: gn_graphs.GraphsTuple) -> gn_graphs.GraphsTuple:
-        """Returns the graphs after all rounds: nodes [ΣN, hidden] in their order, globals [G, hidden].
+    def embedded(self, graph: gn_graphs.GraphsTuple, colours: tf.Tensor | None = None) -> gn_graphs.GraphsTuple:
+        """Returns the graphs after all rounds: nodes [ΣN, hidden], and globals [G, hidden] if the encoder has any.
 
-        The edges are in another order.
+        Args:
+          colours: int64 [ΣN], if the encoder `merges`: nodes of one colour are embedded together.
         """
-        graph = by_receiver(graph)
-        state = graph.replace(
-            nodes=self._node_embedding(graph.nodes),
-            edges=self._edge_embedding(graph.edges),
-            globals=tf.zeros([tf.shape(graph.n_node)[0], self.config.hidden]),
+        seen, stands = (graph, None) if colours is None else merged(graph, colours)
+        seen = by_receiver(seen)
+        of_graphs = tf.zeros([tf.shape(graph.n_node)[0], self.config.hidden]) if self._has_globals else None
+        state = seen.replace(
+            nodes=self._node_embedding(seen.nodes), edges=self._edge_embedding(seen.edges), globals=of_graphs
         )
         for update in self._rounds:
             state = update(state)
-        return state
+        nodes = state.nodes if stands is None else tf.gather(state.nodes, stands)
+        return graph.replace(nodes=nodes, globals=state.globals)
 
     def pooled(self, graph: gn_graphs.GraphsTuple) -> tf.Tensor:
-        """Returns the pooled features before calibration and readout: [G, 4 · hidden (+ 1)].
+        """Returns the pooled features before calibration and readout: [G, 4 · hidden (+ 1)], or 3 without globals.
 
         The last one is the total time, if z holds it.
         """
@@ -185,9 +202,15 @@ class GraphEncoder(snt.Module):
     def __call__(self, graph: gn_graphs.GraphsTuple, is_training: bool = False) -> tf.Tensor:
         return self.with_nodes(graph, is_training)[0]
 
-    def with_nodes(self, graph: gn_graphs.GraphsTuple, is_training: bool = False) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the raw embeddings [G, latent] of the graphs, and those [ΣN, hidden] of their nodes in order."""
-        embedded = self.embedded(graph)
+    def with_nodes(
+        self, graph: gn_graphs.GraphsTuple, is_training: bool = False, colours: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the raw embeddings [G, latent] of the graphs, and those [ΣN, hidden] of their nodes in order.
+
+        Args:
+          colours: see `embedded`.
+        """
+        embedded = self.embedded(graph, colours)
         return self._read_out(self._pooled(graph, embedded), is_training), embedded.nodes
 
     def _read_out(self, pooled: tf.Tensor, is_training: bool) -> tf.Tensor:

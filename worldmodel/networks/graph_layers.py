@@ -78,6 +78,35 @@ class MessagePassingRound(snt.Module):
         )
 
 
+class InteractionRound(snt.Module):
+    """A round of an interaction network with residual connections and LayerNorm; edges keep their embedding.
+
+    It is a `MessagePassingRound` without globals: a node knows what it reads, and nothing else of its graph. So nodes
+    that see the same can be merged (`worldmodel.networks.merging`). Edges have to be in the order of their receivers.
+
+    Args:
+      hidden: width of nodes.
+    Source: Battaglia et al. 2016, "Interaction Networks for Learning about Objects, Relations and Physics".
+    """
+
+    def __init__(self, hidden: int, name: str | None = None) -> None:
+        super().__init__(name=name)
+        self._messages = blocks.EdgeBlock(
+            lambda: snt.nets.MLP([hidden], activate_final=True), use_receiver_nodes=False, use_globals=False
+        )
+        self._update = blocks.NodeBlock(
+            lambda: snt.nets.MLP([hidden, hidden]),
+            use_sent_edges=False,
+            use_globals=False,
+            received_edges_reducer=segment_sum,
+        )
+        self._norm = snt.LayerNorm(-1, create_scale=True, create_offset=True)
+
+    def __call__(self, graph: gn_graphs.GraphsTuple) -> gn_graphs.GraphsTuple:
+        update = self._update(self._messages(graph))
+        return graph.replace(nodes=self._norm(graph.nodes + update.nodes))
+
+
 _SLOPE = 0.2  # slope of the LeakyReLU of the scores, as published
 
 

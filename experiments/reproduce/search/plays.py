@@ -49,6 +49,7 @@ ON_PAPER = (f"costs={PRICES}", "device=cpu", "evaluate.climb_seconds=0")
 SMALL = (
     *("environment.max_steps=6", "collect.episodes=40", "evaluate.sampled_episodes=2"),
     *("world_model.encoder.rounds=1", "world_model.encoder.hidden=8", "world_model.encoder.latent=4"),
+    *("graph_encoder.rounds=1", "graph_encoder.hidden=8", "graph_encoder.latent=4"),
     *("world_model.encoder_training.steps=2", "world_model.mdn_rnn.hidden=16", "world_model.mdn_rnn.mixtures=2"),
     *("world_model.mdn_rnn_training.steps=4", "ppo.updates=2", "ppo.batch=4", "ppo.horizon=6", "ppo.epochs=1"),
     *("ppo_real.updates=2", "ppo_real.batch=2", "ppo_real.horizon=4", "ppo_real.epochs=1"),

@@ -1,6 +1,7 @@
 #include "bindings/bindings.hpp"
 
 #include "features/candidate_graphs.hpp"
+#include "features/colours.hpp"
 #include "features/features.hpp"
 
 namespace rlflow {
@@ -44,6 +45,29 @@ py::tuple candidate_arrays(const State& state, std::int64_t reach, std::int64_t 
                         to_array(std::move(graphs.counts), {parts}));
 }
 
+using FloatTable = py::array_t<float, py::array::c_style | py::array::forcecast>;
+using LinkTable = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
+
+py::array_t<std::int64_t> colours_of(const FloatTable& nodes, const FloatTable& edges, const LinkTable& links, std::int64_t rounds) {
+  if (nodes.ndim() != 2 || edges.ndim() != 2 || links.ndim() != 2 || links.shape(1) != 2 || links.shape(0) != edges.shape(0)) {
+    throw InvalidInput("nodes must be [N, F], edges [E, D] and links [E, 2]");
+  }
+  if (nodes.shape(1) == 0 || edges.shape(1) == 0) throw InvalidInput("nodes and edges must have at least one column");
+  if (rounds < 0) throw InvalidInput("rounds must be at least 0, got " + std::to_string(rounds));
+  const ColouredGraph<std::int64_t> graph{
+      {nodes.data(), static_cast<std::size_t>(nodes.size())}, {edges.data(), static_cast<std::size_t>(edges.size())},
+      {links.data(), static_cast<std::size_t>(links.size())}, static_cast<std::size_t>(nodes.shape(1)), static_cast<std::size_t>(edges.shape(1))};
+  for (const std::int64_t end : graph.links) {
+    if (end < 0 || end >= nodes.shape(0)) throw InvalidInput("a link names node " + std::to_string(end) + " of " + std::to_string(nodes.shape(0)));
+  }
+  std::vector<std::int64_t> colours;
+  {
+    const py::gil_scoped_release release;
+    for (const Hash128& colour : node_colours(graph, rounds, true)) colours.push_back(static_cast<std::int64_t>(colour.low));
+  }
+  return to_array(std::move(colours), {nodes.shape(0)});
+}
+
 py::array_t<float> candidate_features(const State& state, std::int64_t max_candidates, bool one_hot_rules, bool costs, bool everywhere) {
   constexpr std::int64_t kMost = 1 << 20;    // a state with more rewrites than that would not fit into memory either
   if (max_candidates < 1 || max_candidates > kMost) {
@@ -70,6 +94,7 @@ void bind_features(py::module_& module) {
       .def("candidate_features", [](Session& session, std::int64_t max_candidates, bool one_hot_rules, bool costs, bool everywhere) {
              return candidate_features(costs ? session.priced() : session.state(), max_candidates, one_hot_rules, costs, everywhere);
            }, py::arg("max_candidates"), py::arg("one_hot_rules") = true, py::arg("costs") = false, py::arg("everywhere") = false);
+  module.def("node_colours", &colours_of, py::arg("nodes"), py::arg("edges"), py::arg("links"), py::arg("rounds"));
   module.attr("NUM_FEATURE_OPERATORS") = feature_operator_count();
   module.attr("NUM_DTYPES") = kDtypes;
 }

@@ -1,12 +1,12 @@
 #include "features/candidate_graphs.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <unordered_map>
 #include <utility>
 
+#include "features/colours.hpp"
 #include "features/features.hpp"
 
 namespace rlflow {
@@ -26,37 +26,12 @@ struct Nodes {
   std::vector<std::int32_t> gone;      // [G, 2], ascending: a graph, and a node of graph 0 that it does not have
 };
 
-// Returns the hash of every row of a table.
-template <std::size_t Columns>
-[[nodiscard]] std::vector<Hash128> hashes(const std::vector<float>& table) {
-  std::vector<Hash128> found(table.size() / Columns, Hash128{Columns, 1});
-  for (std::size_t i = 0; i < table.size(); ++i) found[i / Columns] = fold(found[i / Columns], std::bit_cast<std::uint32_t>(table[i]));
-  return found;
-}
-
-// Colours nodes: first by their own row and the rows of their edges, then in each round by what they read as well.
-// Colours are hashes of nothing else, so that they mean the same in all states.
-[[nodiscard]] std::vector<Hash128> colours_of(const Nodes& nodes, std::int64_t reach) {
-  const std::vector<Hash128> edges = hashes<kCandidateEdgeColumns>(nodes.edges);
-  std::vector<Hash128> colours = hashes<kCandidateNodeColumns>(nodes.rows), before;
-  const auto read = [&](auto seen) {    // the order in which a node reads makes no difference
-    std::vector<Hash128> sums(colours.size());
-    for (std::size_t e = 0; e < edges.size(); ++e) sums[nodes.links[2 * e + 1]] += seen(e);
-    for (std::size_t n = 0; n < colours.size(); ++n) colours[n] = fold(colours[n], sums[n]);
-  };
-  read([&](std::size_t e) { return edges[e]; });
-  for (std::int64_t round = 0; round < reach; ++round) {
-    before = colours;
-    read([&](std::size_t e) { return fold(edges[e], before[nodes.links[2 * e]]); });
-  }
-  return colours;
-}
-
 // Lists every colour once, as the first node that has it, and counts the nodes of the graphs by colour.
 class Merger {
  public:
   Merger(const Nodes& nodes, std::int64_t reach) : nodes_(nodes), rows_(nodes.owners.size()) {
-    const std::vector<Hash128> colours = colours_of(nodes, reach);
+    const ColouredGraph<std::int32_t> graph{nodes.rows, nodes.edges, nodes.links, kCandidateNodeColumns, kCandidateEdgeColumns};
+    const std::vector<Hash128> colours = node_colours(graph, reach, false);
     std::unordered_map<std::uint64_t, std::int32_t> known;
     for (std::size_t n = 0; n < colours.size(); ++n) {
       const auto [at, fresh] = known.try_emplace(colours[n].low, static_cast<std::int32_t>(merged_.colours.size()));

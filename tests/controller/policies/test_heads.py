@@ -18,6 +18,7 @@ from controller.ppo.config import PolicyConfig, PpoConfig
 from controller.ppo.controller import PpoController
 from controller.ppo.learner import PpoLearner
 from controller.worlds.graph_view import GraphObservation, GraphView
+from controller.worlds.ragged import concatenate
 from controller.worlds.real import RealWorld
 from environment import GraphSubstitutionEnv
 from tests.controller.exhaustive import best_improvement
@@ -164,6 +165,21 @@ def test_the_pointer_learns_model_free() -> None:
 
 def graph_policy(env: GraphSubstitutionEnv, head: str = "pointer") -> GraphPolicy:
     return GraphPolicy(env, ENCODER, dataclasses.replace(SMALL, head=head), seed=0)
+
+
+def test_a_policy_embeds_nodes_that_see_the_same_once_for_all_states() -> None:
+    env = GraphSubstitutionEnv("bert-base-tiny", everywhere=True)
+    policy = GraphPolicy(env, dataclasses.replace(ENCODER, kind="interaction"), SMALL, seed=0)
+    view = policy.view(env)
+    seen = [view.reset(seed=0)[0], *(view.step(action)[0] for action in (0, 3, 1))]
+    batch = concatenate(seen)
+    colours = batch.colours.flat_values
+    assert len(np.unique(colours)) < len(colours) / 2
+    apart = batch._replace(colours=batch.colours.with_flat_values(tf.range(len(colours), dtype=tf.int64)))
+    (shared, values), (alone, others) = (policy.distribution_and_value(each) for each in (batch, apart))
+    np.testing.assert_allclose(values, others, atol=1e-5)
+    chosen = tf.zeros(len(seen), tf.int32)
+    np.testing.assert_allclose(shared.log_prob(chosen), alone.log_prob(chosen), atol=1e-5)
 
 
 def permuted(seen: GraphObservation, order: np.ndarray) -> GraphObservation:

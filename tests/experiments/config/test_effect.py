@@ -21,8 +21,9 @@ def of(controller: str, *changes: str) -> dict[str, Any]:
     [
         ("taso", "auto", {"search", "environment", "collect"}, {"world_model", "dream", "ppo", "policy", "saturation"}),
         ("saturation", "auto", {"search", "saturation"}, {"world_model", "dream", "ppo", "mcts", "policy"}),
-        ("mcts", "real", {"mcts", "policy", "world_model"}, {"ppo", "ppo_real", "cmaes", "dream", "recollect"}),
-        ("mcts", "dream", {"mcts", "dream", "recollect"}, {"ppo", "ppo_real", "mixed"}),
+        ("mcts", "real", {"mcts", "policy", "graph_encoder"}, {"ppo", "ppo_real", "cmaes", "dream", "world_model"}),
+        ("mcts", "dream", {"mcts", "dream", "recollect", "world_model"}, {"ppo", "ppo_real", "mixed", "graph_encoder"}),
+        ("xrlflow", "real", {"xrlflow"}, {"ppo", "world_model", "graph_encoder"}),
         ("ppo", "dream", {"ppo", "policy", "dream"}, {"ppo_real", "mixed", "mcts", "saturation"}),
         ("ppo", "mixed", {"ppo", "mixed", "dream"}, {"ppo_real", "mcts"}),
         ("ppo", "real", {"ppo_real", "policy"}, {"ppo", "mixed", "dream"}),

@@ -51,6 +51,13 @@ def test_built_in_rewards_are_taken_from_a_file(reward: str) -> None:
     assert stored_config(stored, "config.json").environment.reward == reward
 
 
+def test_before_graphs_had_an_encoder_of_their_own_it_was_that_of_the_world_model() -> None:
+    stored = as_mapping(RunConfig())
+    del stored["graph_encoder"]
+    stored["world_model"]["encoder"]["rounds"] = 3
+    assert stored_config(stored, "config.json").graph_encoder.rounds == 3
+
+
 def test_a_setting_of_another_form_is_no_traceback() -> None:
     with pytest.raises(UserError, match=r"config\.json"):
         stored_config({"environment": ["reward"]}, "config.json")

@@ -28,7 +28,7 @@ def with_encoder(kind: str) -> WorldModelConfig:
     )
 
 
-@pytest.mark.parametrize("kind", ["message_passing", "attention"])
+@pytest.mark.parametrize("kind", ["message_passing", "attention", "interaction"])
 def test_a_loaded_model_encodes_the_same(kind: str, episodes: EpisodeBuffer, tmp_path: Path) -> None:
     few = EpisodeBuffer(episodes.rule_names, episodes.graphs, episodes[:10])
     graphs = {graph_hash: few.graphs[graph_hash] for graph_hash in few[0].hashes}

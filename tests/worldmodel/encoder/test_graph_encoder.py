@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from taso_ext import node_colours
 from tests.worldmodel.toy_world import FEATURES, SMALL, ToyEnv, ToyGraph
 from worldmodel.config import EncoderConfig
 from worldmodel.encoder.embedding import Embeddings, to_graphs_tuple
 from worldmodel.encoder.graph_encoder import GraphEncoder
 from worldmodel.signature import FeatureSpec
 
-KINDS = ("message_passing", "attention")
+KINDS = ("message_passing", "attention", "interaction")
 
 
 def some_graphs() -> list[ToyGraph]:
@@ -35,6 +36,19 @@ def embed(encoder: GraphEncoder, *graphs: ToyGraph) -> np.ndarray:
 
 def nodes_of(encoder: GraphEncoder, *graphs: ToyGraph) -> np.ndarray:
     return encoder.embedded(to_graphs_tuple(graphs)).nodes.numpy()
+
+
+def test_nodes_that_see_the_same_can_be_embedded_together() -> None:
+    tf.random.set_seed(0)
+    encoder = GraphEncoder(dataclasses.replace(SMALL.encoder, kind="interaction"), FEATURES)
+    graphs = [*some_graphs(), ToyEnv(start=(0, 1, 0, 1, 2)).graph(), *some_graphs(), *some_graphs()]
+    rounds = SMALL.encoder.rounds
+    colours = [node_colours(graph.nodes, graph.edges, graph.edge_links, rounds) for graph in graphs]
+    batch = to_graphs_tuple(graphs)
+    assert len(np.unique(np.concatenate(colours))) < len(batch.nodes) / 2
+    apart, together = encoder.with_nodes(batch), encoder.with_nodes(batch, colours=tf.concat(colours, axis=0))
+    for one, other in zip(apart, together, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 def shuffle(graph: ToyGraph, generator: np.random.Generator) -> tuple[ToyGraph, np.ndarray]:
