@@ -63,6 +63,7 @@ CHANGES: Mapping[str, Change] = {
     "uncertain rewrites": Change(DREAM, ("world_model.mdn_rnn.ensemble=3", "recollect.uncertain=0.2")),
     "no telescoping": Change(DREAM, ("dream.telescoping=false",)),
     "50 steps": Change(DREAM, ("environment.max_steps=50",)),
+    "globals": Change(REAL, ("graph_encoder.kind=message_passing",)),
     "untrained networks": Change(SEARCH, ("mcts.learning_rate=0", "mcts.last_learning_rate=0")),
     "no search": Change(SEARCH, ("mcts.simulations=1", "mcts.considered=1")),
 }
