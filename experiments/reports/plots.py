@@ -254,17 +254,27 @@ def plot_bands(
     save(figure, path)
 
 
-def plot_heatmap(path: Path, title: str, rows: Sequence[str], columns: Sequence[str], values: np.ndarray) -> None:
+def plot_heatmap(
+    path: Path,
+    title: str,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    values: np.ndarray,
+    shades: np.ndarray | None = None,
+) -> None:
     """Draws numbers as colours, each with its value.
 
     Args:
       path: the PNG or SVG to write.
       rows, columns: the names of the rows, from top to bottom, and of the columns.
       values: [rows, columns], at least 0; 0 stays blank.
+      shades: [rows, columns], how dark they are, from 0 to 1; None: as their share of the largest.
     """
+    if shades is None:
+        shades = values / max(values.max(), 1e-12)
     figure = Figure(figsize=(3.5 + 0.9 * len(columns), 1.4 + 0.24 * len(rows)), layout="constrained")
     axes = figure.add_subplot()
-    axes.imshow(np.where(values > 0, values, np.nan), cmap="Blues", aspect="auto", vmin=0, vmax=1.4 * values.max())
+    axes.imshow(np.where(values > 0, shades, np.nan), cmap="Blues", aspect="auto", vmin=0, vmax=1.4)
     axes.set_xticks(range(len(columns)), columns, rotation=30, ha="right", fontsize=8)
     axes.set_yticks(range(len(rows)), rows, fontsize=8)
     for row, column in zip(*np.nonzero(values), strict=True):

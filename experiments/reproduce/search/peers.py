@@ -308,10 +308,12 @@ def _played(play: Play, progress: ProgressDisplay) -> CheckedModel:
 
 
 def _draw(rows: Sequence[Record], column: str, path: Path) -> None:
-    """Draws the gains of all rows on all graphs within one limit."""
+    """Draws the gains of all rows on all graphs within one limit; the best row of a graph is the darkest."""
     from experiments.reports.plots import plot_heatmap
 
     found = {(row["row"], row["graph"]): row[column] for row in rows}
     names, graphs = (list(dict.fromkeys(row[key] for row in rows)) for key in ("row", "graph"))
     values = np.array([[found.get((name, graph), 0.0) for graph in graphs] for name in names])
-    plot_heatmap(path, f"Improvement after {column} [%]", names, graphs, values)
+    best = values.max(axis=0)
+    shades = np.where(best < 100 * WORTH, 0.0, values / np.maximum(best, 1e-12))
+    plot_heatmap(path, f"Improvement after {column} [%]", names, graphs, values, shades)
