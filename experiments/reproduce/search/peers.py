@@ -249,7 +249,7 @@ def _distances(rows: Sequence[Record]) -> Iterator[str]:
     for row in sorted(rows, key=lambda row: float(row["end"])):
         if row is not best:
             short.setdefault(f"{best['end'] - row['end']:.1f}".replace("-0.0", "0.0"), []).append(row["row"])
-    points = ", ".join(f"{' and '.join(names)} {distance}" for distance, names in short.items())
+    points = ", ".join(f"{distance} ({', '.join(names)})" for distance, names in short.items())
     yield f"{best['row']} ends with the cheapest graph of its e-graph; others end so many points short of it: {points}"
 
 

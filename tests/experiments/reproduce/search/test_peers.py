@@ -76,7 +76,7 @@ def test_the_cheapest_graph_of_an_e_graph_says_how_far_the_others_are_from_it() 
     said = finding([*rows, reaching("d", 18.99)], [9])
     assert "cheapest" not in finding([*rows, reaching("e", 20.0)], [9]), "e has a graph that is not in the e-graph"
     assert said.endswith(
-        "b ends with the cheapest graph of its e-graph; others end so many points short of it: c 1.0, d 0.0, a -0.1."
+        "b ends with the cheapest graph of its e-graph; others end so many points short of it: 1.0 (c), 0.0 (d), -0.1 (a)."
     )
 
 
