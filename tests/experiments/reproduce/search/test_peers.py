@@ -75,9 +75,8 @@ def test_the_cheapest_graph_of_an_e_graph_says_how_far_the_others_are_from_it() 
     rows = [reaching("a", 19.1, bound=42.0), reaching("b", 19.0, bound=19.0), reaching("c", 18.0, bound=18.0)]
     said = finding([*rows, reaching("d", 18.99)], [9])
     assert "cheapest" not in finding([*rows, reaching("e", 20.0)], [9]), "e has a graph that is not in the e-graph"
-    assert said.endswith(
-        "b ends with the cheapest graph of its e-graph; others end so many points short of it: 1.0 (c), 0.0 (d), -0.1 (a)."
-    )
+    assert "b ends with the cheapest graph of its e-graph" in said
+    assert said.endswith("others end so many points short of it: 1.0 (c), 0.0 (d), -0.1 (a).")
 
 
 def test_the_table_has_each_row_on_each_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
