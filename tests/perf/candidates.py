@@ -1,4 +1,4 @@
-"""Measures what encoding candidates by their differences saves: `python -m tests.perf.candidates`.
+"""Measures what is saved where candidates are nearly equal: `python -m tests.perf.candidates`.
 
 Prints a table and asserts nothing: a clock is no test. For the start graph of each network, the encoder of `xrlflow`
 embeds all candidates, once as it does, and once with every node of every candidate by itself; then some states of a
@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=12, help="calls of which times are medians (12)")
     options = parser.parse_args()
     lines = [
-        "# What encoding candidates by their differences saves",
+        "# What is saved where candidates are nearly equal",
         "",
         "Written by `python -m tests.perf.candidates`. The policy of `xrlflow` with its defaults looks at the start "
         "graph of each network and at all graphs that one rewrite leads to. CPU times of one thread, medians; a step "
