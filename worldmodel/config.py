@@ -95,9 +95,9 @@ class EncoderConfig:
             )
 
     @property
-    def merges(self) -> bool:
-        """Whether nodes that see the same over `rounds` edges have the same values, in all graphs."""
-        return self.kind == "interaction"
+    def has_globals(self) -> bool:
+        """Whether there are globals; without them, nodes that see the same over `rounds` edges have equal values."""
+        return self.kind != "interaction"
 
     @property
     def holds_time(self) -> bool:

@@ -43,7 +43,7 @@ class GraphPolicy(snt.Module):
         everywhere = sites == env.unwrapped.num_locations  # of rules; that of NO-OP is another one
         everywhere[-1] = False
         tf.random.set_seed(seed)  # the encoder's initialisers draw from TensorFlow's global generator
-        self.reach = encoder.rounds if encoder.merges else None
+        self.reach = None if encoder.has_globals else encoder.rounds
         self._encoder = GraphEncoder(encoder, FeatureSpec.current())
         self._head = make_head(rules, sites, config, np.random.default_rng(seed), everywhere)
         # The encoder is not calibrated: constants measured before training would not fit once its weights change.

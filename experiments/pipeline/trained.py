@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.config.effect import ON_GRAPHS
 from experiments.config.run import OF_CONTROLLERS, RunConfig, load_config, overrides, stored_config
 from experiments.config.tree import as_mapping, replaced
 from experiments.errors import UserError
@@ -147,7 +148,7 @@ def prepare_trained(run: Run, loaded: Loaded, path: Path) -> Prepared:
     same_graph = trained.fingerprint["graph"] == loaded.fingerprint["graph"]
     start_tensorflow(run)
     if not trained.config.uses_world_model:
-        points = run.config.controller in ("ppo", "mcts") and run.config.policy.head == "pointer"
+        points = run.config.controller in ON_GRAPHS and run.config.policy.head == "pointer"
         plays_anywhere = points or run.config.controller == "xrlflow"
         if not (same_graph or plays_anywhere):
             raise UserError(

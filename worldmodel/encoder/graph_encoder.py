@@ -158,19 +158,25 @@ class GraphEncoder(snt.Module):
         self._node_embedding = FeatureEmbedding(features.num_operators, config.operator_embedding, config.hidden)
         self._edge_embedding = FeatureEmbedding(features.num_dtypes, config.dtype_embedding, config.edge_hidden)
         self._rounds = [make_round(i) for i in range(config.rounds)]
-        self._has_globals = config.kind != "interaction"
-        self._calibration = Calibration((3 + self._has_globals) * config.hidden + config.holds_time)
+        self._calibration = Calibration((3 + config.has_globals) * config.hidden + config.holds_time)
         self._readout = make_readout() if make_readout else snt.Linear(config.latent - config.holds_time)
 
     def embedded(self, graph: gn_graphs.GraphsTuple, colours: tf.Tensor | None = None) -> gn_graphs.GraphsTuple:
         """Returns the graphs after all rounds: nodes [ΣN, hidden], and globals [G, hidden] if the encoder has any.
 
         Args:
-          colours: int64 [ΣN], if the encoder `merges`: nodes of one colour are embedded together.
+          colours: int64 [ΣN], for an encoder without globals: nodes of one colour are embedded together.
+        Raises:
+          ValueError: there are colours, and globals too.
         """
+        if colours is not None and self.config.has_globals:
+            raise ValueError(
+                f"an encoder of kind '{self.config.kind}' has globals, so that nodes of one colour differ; leave the "
+                "colours out, or set kind=interaction"
+            )
         seen, stands = (graph, None) if colours is None else merged(graph, colours)
         seen = by_receiver(seen)
-        of_graphs = tf.zeros([tf.shape(graph.n_node)[0], self.config.hidden]) if self._has_globals else None
+        of_graphs = tf.zeros([tf.shape(graph.n_node)[0], self.config.hidden]) if self.config.has_globals else None
         state = seen.replace(
             nodes=self._node_embedding(seen.nodes), edges=self._edge_embedding(seen.edges), globals=of_graphs
         )

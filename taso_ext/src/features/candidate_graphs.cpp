@@ -15,21 +15,27 @@ namespace {
 constexpr std::int32_t kNoRow = -1;
 constexpr std::int64_t kFar = std::numeric_limits<std::int32_t>::max();
 
-// All nodes of graph 0. Any other graph consists of them but those that `gone` lists, and of its own nodes: the operators
-// that differ in it, or that may see a difference over as many edges as `reach` says. An edge leads to a node of its own
-// graph, from there or from graph 0.
+// A graph, and a node that it has (1), or has not although graph 0 has it (-1).
+struct Part {
+  std::int32_t graph, node, count;
+};
+
+// All nodes of graph 0, and those of any other graph that it does not share: the operators that differ in it, or that may
+// see a difference over as many edges as `reach` says. An edge leads to a node of its own graph, from there or from
+// graph 0.
 struct Nodes {
   std::vector<float> rows;             // [N, kCandidateNodeColumns]
-  std::vector<std::int32_t> owners;    // [N], ascending: the graph of a node
   std::vector<float> edges;            // [E, kCandidateEdgeColumns], in the order of their consumers
   std::vector<std::int32_t> links;     // [E, 2]: producer and consumer, as nodes
-  std::vector<std::int32_t> gone;      // [G, 2], ascending: a graph, and a node of graph 0 that it does not have
+  std::vector<Part> parts;             // in the order of the graphs
+
+  [[nodiscard]] std::size_t count() const { return rows.size() / kCandidateNodeColumns; }
 };
 
 // Lists every colour once, as the first node that has it, and counts the nodes of the graphs by colour.
 class Merger {
  public:
-  Merger(const Nodes& nodes, std::int64_t reach) : nodes_(nodes), rows_(nodes.owners.size()) {
+  Merger(const Nodes& nodes, std::int64_t reach) : nodes_(nodes), rows_(nodes.count()) {
     const ColouredGraph<std::int32_t> graph{nodes.rows, nodes.edges, nodes.links, kCandidateNodeColumns, kCandidateEdgeColumns};
     const std::vector<Hash128> colours = node_colours(graph, reach, false);
     std::unordered_map<std::uint64_t, std::int32_t> known;
@@ -61,16 +67,13 @@ class Merger {
 
   void add_parts() {
     std::vector<std::int32_t> counts(firsts_.size()), touched;
-    const auto note = [&](std::int32_t row, std::int32_t count) {
-      if (counts[row] == 0) touched.push_back(row);
-      counts[row] += count;
-    };
-    std::size_t n = 0, g = 0;
-    while (n < nodes_.owners.size() || 2 * g < nodes_.gone.size()) {
-      const std::int32_t next = n < nodes_.owners.size() ? nodes_.owners[n] : std::numeric_limits<std::int32_t>::max();
-      const std::int32_t graph = 2 * g < nodes_.gone.size() ? std::min(next, nodes_.gone[2 * g]) : next;
-      for (; n < nodes_.owners.size() && nodes_.owners[n] == graph; ++n) note(rows_[n], 1);
-      for (; 2 * g < nodes_.gone.size() && nodes_.gone[2 * g] == graph; ++g) note(rows_[nodes_.gone[2 * g + 1]], -1);
+    for (auto part = nodes_.parts.begin(); part != nodes_.parts.end();) {
+      const std::int32_t graph = part->graph;
+      for (; part != nodes_.parts.end() && part->graph == graph; ++part) {
+        const std::int32_t row = rows_[part->node];
+        if (counts[row] == 0) touched.push_back(row);
+        counts[row] += part->count;
+      }
       std::ranges::sort(touched);
       for (const std::int32_t row : touched) {
         if (counts[row] == 0) continue;    // as many as in graph 0, or listed before
@@ -118,7 +121,7 @@ class Writer {
     }
     for (const NodeId id : graph.order()) {
       if (rows_[id] == kNoRow || (next.alive(id) && own_rows_[id] == kNoRow)) continue;
-      nodes_.gone.insert(nodes_.gone.end(), {owner, rows_[id]});
+      nodes_.parts.push_back({owner, rows_[id], -1});
     }
   }
 
@@ -167,8 +170,9 @@ class Writer {
   std::int32_t add_node(std::int32_t owner, float op, float log_time) {
     nodes_.rows.insert(nodes_.rows.end(), {op, log_time});
     nodes_.rows.resize(nodes_.rows.size() + kCandidateEdgeColumns);
-    nodes_.owners.push_back(owner);
-    return static_cast<std::int32_t>(nodes_.owners.size()) - 1;
+    const auto node = static_cast<std::int32_t>(nodes_.count()) - 1;
+    nodes_.parts.push_back({owner, node, 1});
+    return node;
   }
 
   // Adds the edges to a node at `row`; where `own` has a row for a producer, that one is taken.

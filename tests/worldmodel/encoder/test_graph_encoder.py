@@ -51,6 +51,13 @@ def test_nodes_that_see_the_same_can_be_embedded_together() -> None:
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+def test_nodes_that_read_globals_cannot_be_embedded_together() -> None:
+    encoder = GraphEncoder(SMALL.encoder, FEATURES)
+    batch = to_graphs_tuple(some_graphs())
+    with pytest.raises(ValueError, match="'message_passing' has globals"):
+        encoder.with_nodes(batch, colours=tf.range(len(batch.nodes), dtype=tf.int64))
+
+
 def shuffle(graph: ToyGraph, generator: np.random.Generator) -> tuple[ToyGraph, np.ndarray]:
     """Returns the graph with its nodes and edges in another order, and the old number of every new node."""
     nodes, edges = generator.permutation(len(graph.nodes)), generator.permutation(len(graph.edges))
