@@ -106,6 +106,29 @@ def test_no_row_of_a_batch_differs_from_alone(head: str) -> None:
         np.testing.assert_allclose(value[row], alone_value[0], atol=1e-5)
 
 
+def test_equal_graphs_with_their_candidates_in_other_orders_are_two_states() -> None:
+    """The location of a rewrite depends on what was done before."""
+    env = GraphSubstitutionEnv("nasrnn-tiny", costs="roofline:rtx2070", max_steps=4)
+    policy = CandidatePolicy(env, SMALL, seed=0)
+    rows, hashes = [], set()
+    left, right = (env.rule_names.index(f"merge-matmuls-sharing-{side}") for side in ("lhs", "rhs"))
+    for order in ([(left, 27), (right, 1)], [(right, 1), (left, 27)]):
+        view = policy.view(env)
+        seen, _ = view.reset(seed=0)
+        for rule, location in order:
+            wanted = rule * env.num_places + location
+            seen, *_ = view.step(seen.candidates[0].numpy().tolist().index(wanted))
+        rows.append(seen)
+        hashes.add(env.state.hash)
+    assert len(hashes) == 1 and (rows[0].candidates[0].numpy() != rows[1].candidates[0].numpy()).any()
+    for weight in policy.trainable_variables:
+        weight.assign(weight + 0.1 * tf.random.stateless_normal(weight.shape, [0, 1]))
+    together = policy.distribution_and_value(concatenate(rows))[0].all_log_probs()
+    for row, seen in enumerate(rows):
+        alone = policy.distribution_and_value(seen)[0].all_log_probs()[0]
+        np.testing.assert_allclose(together[row], alone, atol=1e-5)
+
+
 def test_a_masked_choice_is_never_drawn_and_the_most_likely_one_is_the_mode() -> None:
     logits = tf.constant([[0.0, 2.0, 9.0], [1.0, 0.5, 0.0]])
     distribution = Categorical(logits, tf.constant([[True, True, False], [True, True, True]]))
