@@ -364,8 +364,9 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         if not (self.everywhere and len(rules)):
             return pairs
         actions = self.state.legal_actions()
-        of_rules = np.unique(np.stack([actions[pairs[:, 0], 0], pairs[:, 1]], axis=1), axis=0)
-        of_rules = of_rules[np.isin(of_rules[:, 0], rules)]
+        of_rules = np.stack([actions[pairs[:, 0], 0], pairs[:, 1]], axis=1)
+        keys = np.unique(_keys(of_rules[self.state.everywhere_mask()[of_rules[:, 0]]]))
+        of_rules = np.stack([keys >> 32, keys & 0xFFFFFFFF], axis=1).astype(np.int32)
         of_rules[:, 0] = len(actions) + np.searchsorted(rules, of_rules[:, 0])
         everywhere = np.stack([rules, np.full_like(rules, self.num_locations)], axis=1).astype(np.int32)
         places = np.argsort(_in_order(np.concatenate([actions, everywhere]))[1])
@@ -506,9 +507,15 @@ def _load_model(graph: GraphSource, clean: str, dims: Mapping[str, int]) -> Onnx
 
 
 def _in_order(pairs: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """Returns pairs [n, 2] in ascending order, and the place of each before."""
-    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+    """Returns pairs [n, 2] of numbers that are not negative in ascending order, and the place of each before."""
+    order = np.argsort(_keys(pairs), kind="stable")
     return pairs[order], order
+
+
+def _keys(pairs: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    """Returns a number for each pair, in the order of the pairs."""
+    keys: npt.NDArray[np.int64] = pairs[:, 0].astype(np.int64) << 32 | pairs[:, 1]
+    return keys
 
 
 def usual_steps(operators: int) -> int:
