@@ -6,11 +6,12 @@ module imports no TensorFlow.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from controller.registry import foreign_names
-from experiments.config.run import OF_CONTROLLERS, RunConfig
+from experiments.config.run import OF_CONTROLLERS, RunConfig, stored_config
 from experiments.config.tree import as_mapping, replaced
 from experiments.errors import UserError
 
@@ -60,3 +61,24 @@ def same_effect(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     except UserError:  # a setting or a value does not exist any more
         return False
     return {**stored, "config": config} == dict(wanted)
+
+
+def same_run(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Returns whether the run of a directory, which may be of an older version, is the wanted one.
+
+    Args:
+      stored, wanted: all settings of a run, as a run directory holds them, and what else it depends on.
+    """
+    sections = {field.name for field in dataclasses.fields(RunConfig)}
+
+    def parts(run: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        settings = {name: value for name, value in run.items() if name in sections}
+        reward = wanted["environment"]["reward"]  # what the command itself names may be imported
+        return in_effect(stored_config(settings, "a run", reward=reward)), {
+            name: value for name, value in run.items() if name not in sections
+        }
+
+    try:
+        return parts(stored) == parts(wanted)
+    except UserError:  # a setting or a value does not exist any more
+        return False

@@ -12,6 +12,7 @@ from controller.evaluation import Evaluation
 from controller.records import EpisodeRecord, best_record
 from environment.costs.prices.settings import setting_of
 from environment.costs.roofline import predicting_preset
+from experiments.config.effect import same_run
 from experiments.config.run import RunConfig
 from experiments.config.tree import as_mapping
 from experiments.errors import UserError
@@ -213,7 +214,7 @@ def begin_run(request: Request, loaded: Loaded, progress: ProgressDisplay) -> Ru
             progress.note(f"Warning: no result can be verified, because {reason}.")
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     manifest = make_manifest(request.arguments, request.model, config.seed)
-    directory = RunDirectory.open(path, identity, manifest, restart=restart)
+    directory = RunDirectory.open(path, identity, manifest, restart=restart, agree=same_run)
     restore_waypoints(directory, loaded.model)
     remember(EMPTIED, str(path.absolute()))
     spent = loaded.seconds + seconds, loaded.cpu_seconds + cpu_seconds

@@ -76,7 +76,13 @@ class RunDirectory:
 
     @classmethod
     def open(
-        cls, path: Path, config: Mapping[str, Any], manifest: Mapping[str, Any], *, restart: bool = False
+        cls,
+        path: Path,
+        config: Mapping[str, Any],
+        manifest: Mapping[str, Any],
+        *,
+        restart: bool = False,
+        agree: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] | None = None,
     ) -> RunDirectory:
         """Creates the directory, or reopens one that holds a run of the same configuration.
 
@@ -85,6 +91,7 @@ class RunDirectory:
           config: plain values that decide the result; a run with equal ones is resumed.
           manifest: facts about this command; the file keeps a list of them, one for each command of the run.
           restart: whether to remove what an earlier run has left, whatever its configuration.
+          agree: whether the run of a stored configuration is that of another one, although they differ; None: never.
         Raises:
           UserError: the directory holds another run or something that is no run, or it cannot be written.
           DamagedRun: a file of the run cannot be read.
@@ -104,7 +111,9 @@ class RunDirectory:
                 _remove(path / name)
         directory = cls(path, cls.holds_run(path))
         if directory.resumed:
-            _require_same_config(path, directory.read_json("config.json"), json.loads(json.dumps(config)))
+            stored, wanted = directory.read_json("config.json"), json.loads(json.dumps(config))
+            if agree is None or not isinstance(stored, dict) or not agree(stored, wanted):
+                _require_same_config(path, stored, wanted)
         elif not restart and names & {"stages.json", "metrics.jsonl", "result.json"}:
             raise DamagedRun(path / "config.json", "it is missing, although the run was begun")
         try:
