@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from experiments.config.effect import effective, in_effect, same_effect
+from experiments.config.effect import effective, in_effect, same_effect, same_run
 from experiments.config.run import RunConfig, load_config
+from experiments.config.tree import as_mapping
 
 
 def of(controller: str, *changes: str) -> dict[str, Any]:
@@ -70,3 +71,38 @@ def test_a_unit_is_found_again_after_defaults_of_other_controllers_were_changed(
 )
 def test_a_unit_of_other_settings_is_not_taken(stored: Mapping[str, Any]) -> None:
     assert not same_effect(stored, of("mcts"))
+
+
+def run_of(controller: str, *changes: str) -> dict[str, Any]:
+    settings = as_mapping(load_config("demo", {"controller": controller}, changes))
+    run: dict[str, Any] = json.loads(json.dumps({**settings, "fingerprint": {"model": "m"}}))
+    return run
+
+
+@pytest.mark.parametrize("controller", ["taso", "saturation", "ppo", "xrlflow"])
+def test_a_run_is_resumed_after_settings_without_effect_have_come(controller: str) -> None:
+    wanted = run_of(controller)
+    older = {name: value for name, value in wanted.items() if name != "graph_encoder"}
+    assert same_run(older, wanted)
+
+
+def test_a_policy_on_graphs_of_an_older_version_had_the_encoder_of_world_models() -> None:
+    older = run_of("mcts", "world=real")
+    del older["graph_encoder"]
+    assert not same_run(older, run_of("mcts", "world=real"))
+    as_it_was = [f"graph_encoder.{name}={json.dumps(value)}" for name, value in older["world_model"]["encoder"].items()]
+    assert same_run(older, run_of("mcts", "world=real", *as_it_was))
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        run_of("taso", "search.alpha=2"),
+        run_of("ppo"),
+        {**run_of("taso"), "fingerprint": {"model": "other"}},
+        {**run_of("taso"), "removed": {}},
+        {**run_of("taso"), "search": {"removed": 1}},
+    ],
+)
+def test_another_run_is_not_resumed(stored: Mapping[str, Any]) -> None:
+    assert not same_run(stored, run_of("taso"))

@@ -34,6 +34,15 @@ def test_another_configuration_is_refused_and_named(tmp_path: Path) -> None:
         RunDirectory.open(tmp_path / "run", {"seed": 1, "taso": {"alpha": 2}}, {})
 
 
+def test_a_configuration_that_agrees_reopens_and_the_file_stays_as_it_was(tmp_path: Path) -> None:
+    RunDirectory.open(tmp_path / "run", CONFIG, {})
+    other = {**CONFIG, "added": 1}
+    with pytest.raises(UserError, match="added was None, now 1"):
+        RunDirectory.open(tmp_path / "run", other, {}, agree=lambda stored, wanted: stored == wanted)
+    directory = RunDirectory.open(tmp_path / "run", other, {}, agree=lambda stored, wanted: stored["seed"] == 1)
+    assert directory.resumed and directory.read_json("config.json") == CONFIG
+
+
 def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
     with pytest.raises(UserError, match="not a run directory"):
