@@ -20,6 +20,7 @@ from typing import Any
 
 from experiments.executors import provenance
 from experiments.runs.directory import digest
+from experiments.runs.signals import whole
 from taso_ext.files import write_text
 
 DIRECTORY = Path("runs/reproduce")
@@ -106,7 +107,9 @@ def once(
                 return record
     if _reading_only.get():
         raise UnfinishedError(f"{table}: {name} is not finished.")
-    record = {**(_rounded(work()) if anywhere else work()), provenance.KEY: provenance.made_here(settings)}
+    with whole():
+        found = work()
+    record = {**(_rounded(found) if anywhere else found), provenance.KEY: provenance.made_here(settings)}
     keep(path, json.dumps(record, indent=None if anywhere else 1))
     return record
 

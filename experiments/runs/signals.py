@@ -11,6 +11,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from types import FrameType
 
 _received: list[int] = []
@@ -54,6 +55,9 @@ def finishing() -> Iterator[Callable[[], bool]]:
 
     Yields a function that returns whether the work is asked to end.
     """
+    if _whole.get():
+        yield lambda: False
+        return
     asked: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -69,6 +73,17 @@ def finishing() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
+@contextlib.contextmanager
+def whole() -> Iterator[None]:
+    """Makes the first Ctrl-C stop the command inside the block, where `finishing` would keep half of the work."""
+    token = _whole.set(True)
+    try:
+        yield
+    finally:
+        _whole.reset(token)
+
+
+_whole: ContextVar[bool] = ContextVar("whole", default=False)
 _ASKED = b"\nThe search ends, and goes on with the best graph so far. Ctrl-C again stops the command.\n"
 
 
