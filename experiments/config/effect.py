@@ -70,15 +70,14 @@ def same_run(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
       stored, wanted: all settings of a run, as a run directory holds them, and what else it depends on.
     """
     sections = {field.name for field in dataclasses.fields(RunConfig)}
+    reward = wanted["environment"]["reward"]  # the command itself names it, so that it may be imported
 
-    def parts(run: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        settings = {name: value for name, value in run.items() if name in sections}
-        reward = wanted["environment"]["reward"]  # what the command itself names may be imported
-        return in_effect(stored_config(settings, "a run", reward=reward)), {
-            name: value for name, value in run.items() if name not in sections
-        }
+    def compared(run: Mapping[str, Any]) -> dict[str, Any]:
+        settings = {name: run[name] for name in sections & run.keys()}
+        others = {name: run[name] for name in run.keys() - sections}
+        return {**others, "config": in_effect(stored_config(settings, "a run", reward=reward))}
 
     try:
-        return parts(stored) == parts(wanted)
+        return compared(stored) == compared(wanted)
     except UserError:  # a setting or a value does not exist any more
         return False
