@@ -36,6 +36,10 @@ class PpoConfig:
       gradient_norm: bound on the global norm of the gradient; 0.5 in the published code of PPO.
       reward_scaling: whether rewards are divided by the running root mean square of the discounted returns, so that one
         learning rate fits graphs whose improvements differ a hundredfold (Engstrom et al. 2020).
+      goal: which graph of an episode counts; `last` in the papers, whose returns are sums of rewards. A run keeps the
+        `best` one: then a step earns what the sum of rewards rises above its largest value so far (as in Barrett et al.
+        2020, "Exploratory Combinatorial Optimization with Reinforcement Learning"), and a dear rewrite costs nothing.
+        Where nearly all rewrites cost, a policy that is paid for its last graph learns to end at once.
     """
 
     updates: int = 80
@@ -56,6 +60,7 @@ class PpoConfig:
     decay_power: float = 1.0
     gradient_norm: float = 0.5
     reward_scaling: bool = True
+    goal: Literal["last", "best"] = "last"
 
     def __post_init__(self) -> None:
         for name in ("updates", "batch", "horizon", "epochs", "minibatches", "minibatch"):

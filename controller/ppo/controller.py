@@ -156,7 +156,8 @@ class PpoController(Controller):
             steps `longest` of its longest episodes: a `DreamEnv`, or a `controller.worlds.real.RealWorld`.
           seed: replaces the seed given to the constructor.
           on_progress: called after every update with the learner's metrics, `return` and `best_return` (mean and
-            maximum undiscounted return of the rollout, in the environment's units) and `length` (mean number of steps).
+            maximum of what the rows of the rollout are worth by the configured goal, undiscounted, in the environment's
+            units) and `length` (mean number of steps).
         Raises:
           NonFiniteLoss: one of these metrics is NaN or infinite; the message names it and the update. Files that were
             saved before are intact.
@@ -171,7 +172,8 @@ class PpoController(Controller):
 
     def metrics_of(self, played: Trajectory) -> dict[str, float]:
         """Returns the figures of a rollout, see `train`."""
-        returns, lengths = played.reward.numpy().sum(axis=0), played.lengths()
+        sums, lengths = played.reward.numpy().cumsum(axis=0), played.lengths()
+        returns = np.maximum(0.0, sums.max(axis=0)) if self._config.goal == "best" else sums[-1]
         return {"return": float(returns.mean()), "best_return": float(returns.max()), "length": float(lengths.mean())}
 
     def _play(self, world: Any, seed: int) -> Trajectory:

@@ -207,7 +207,8 @@ class PpoLearner:
     def _targets(self, played: Trajectory, schedule: Schedule) -> Targets:
         """Returns the data of the steps that were really taken, with one choice each."""
         config = self._config
-        rewards = played.reward / self._scale_for(played, schedule.num_updates)
+        earned = gains_of_the_best(played.reward) if config.goal == "best" else played.reward
+        rewards = earned / self._scale_for(earned, played, schedule.num_updates)
         advantages = generalised_advantages(
             rewards,
             played.value,
@@ -246,12 +247,12 @@ class PpoLearner:
         batch = tf.nest.map_structure(lambda field: tf.gather(field, rows), observations)
         return _choices_of(*self._policy.distribution_and_value(batch), actions, self._policy.has_location_critic)
 
-    def _scale_for(self, played: Trajectory, num_updates: tf.Tensor) -> tf.Tensor:
+    def _scale_for(self, earned: tf.Tensor, played: Trajectory, num_updates: tf.Tensor) -> tf.Tensor:
         """Updates and returns the divisor of rewards: the root mean square of all discounted returns so far."""
         if not self._config.reward_scaling:
             return tf.constant(1.0)
         returns = generalised_advantages(
-            played.reward,
+            earned,
             tf.zeros_like(played.value),
             played.terminal,
             played.alive,
@@ -347,6 +348,20 @@ def _mean_of_sums(per_choice: tf.Tensor) -> tf.Tensor:
 
 def _variance(values: tf.Tensor) -> tf.Tensor:
     return tf.math.reduce_variance(values)
+
+
+def gains_of_the_best(rewards: tf.Tensor) -> tf.Tensor:
+    """Returns by how much each step raises the largest sum of the rewards so far, which begins at 0.
+
+    Args:
+      rewards: [time, batch]; 0 behind the end of a row.
+    Returns:
+      float32 [time, batch], none negative; they add up to the largest sum.
+    Source: Barrett et al. 2020, "Exploratory Combinatorial Optimization with Reinforcement Learning".
+    """
+    sums = tf.cumsum(rewards, axis=0)
+    best = tf.scan(tf.maximum, sums, initializer=tf.zeros_like(sums[0]))
+    return best - tf.concat([tf.zeros_like(best[:1]), best[:-1]], axis=0)
 
 
 def generalised_advantages(

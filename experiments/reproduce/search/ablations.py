@@ -43,7 +43,7 @@ class Change(NamedTuple):
         return Player(base.controller, (*base.settings, *self.settings))
 
 
-DREAM, REAL, SEARCH = "ppo dream", "ppo real", "mcts"
+DREAM, REAL, SEARCH, CANDIDATES = "ppo dream", "ppo real", "mcts", "xrlflow"
 CHANGES: Mapping[str, Change] = {
     "four networks": Change(DREAM, ("policy.head=four-networks",)),
     "pointer": Change(REAL, ("policy.head=pointer",)),
@@ -64,6 +64,8 @@ CHANGES: Mapping[str, Change] = {
     "no telescoping": Change(DREAM, ("dream.telescoping=false",)),
     "50 steps": Change(DREAM, ("environment.max_steps=50",)),
     "globals": Change(REAL, ("graph_encoder.kind=message_passing",)),
+    "last graph": Change(REAL, ("ppo_real.goal=last",)),
+    "last graph of candidates": Change(CANDIDATES, ("xrlflow.goal=last",)),
     "untrained networks": Change(SEARCH, ("mcts.learning_rate=0", "mcts.last_learning_rate=0")),
     "no search": Change(SEARCH, ("mcts.simulations=1", "mcts.considered=1")),
 }

@@ -47,6 +47,7 @@ SETTINGS: Mapping[str, object] = {
     "xrlflow.torso": (256, 64),
     "xrlflow.slots": 500,
     "xrlflow.head": "flat",
+    "xrlflow.goal": "last",
     "environment.max_steps": 100,
     "environment.reward": "percent:every=5,bonus=0.1",
 }

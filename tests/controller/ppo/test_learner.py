@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import tensorflow as tf
 from controller.interface import StoredControllerError
 from controller.policies.latent import LatentPolicy
 from controller.ppo.config import PpoConfig
-from controller.ppo.learner import PpoLearner
+from controller.ppo.learner import PpoLearner, gains_of_the_best
 from tests.controller.tiny_worlds import TinyWorld, detour, independent_sites
 
 QUICK = PpoConfig(updates=30, batch=64, horizon=6, learning_rate=1e-2, minibatches=4)
@@ -39,6 +40,23 @@ def test_learns_the_optimum(world: TinyWorld) -> None:
     # float32 rounding of differently batched products.
     assert max(each["first_ratio_error"] for each in metrics) < 1e-5
     assert metrics[0]["divergence"] > 1e-5  # later passes move the policy
+
+
+def test_a_step_earns_what_it_raises_the_best_sum_by() -> None:
+    rewards = np.array([[-5.0, 2.0], [8.0, -1.0], [-2.0, 1.0], [1.0, 0.5], [0.0, 0.0]], np.float32)
+    expected = [[0.0, 2.0], [3.0, 0.0], [0.0, 0.0], [0.0, 0.5], [0.0, 0.0]]
+    np.testing.assert_allclose(gains_of_the_best(tf.constant(rewards)), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("goal", ["last", "best"])
+def test_what_costs_is_avoided_after_the_best_only_if_the_last_graph_counts(goal: Literal["last", "best"]) -> None:
+    world = independent_sites(np.array([[1.0, 1.0, 1.0, -3.0]]))
+    config = dataclasses.replace(QUICK, goal=goal)
+    policy = world.policy()
+    train(world, policy, PpoLearner(policy, config), config, config.updates)
+    actions, total = world.play(policy, config.horizon)
+    assert set(actions[:3]) == {0, 1, 2}
+    assert total == (3.0 if goal == "last" else 3.0 - 3.0 * (3 in actions))
 
 
 def test_the_detour_does_not_pay_at_first() -> None:

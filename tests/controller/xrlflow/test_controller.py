@@ -48,6 +48,7 @@ LEARNING = dataclasses.replace(
     discount=0.97,
     learning_rate=1e-2,
     last_learning_rate=2e-4,
+    goal="best",
     rule_entropy=(0.02, 0.002),
     width=16,
     embedding=16,
