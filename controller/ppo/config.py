@@ -40,6 +40,8 @@ class PpoConfig:
         `best` one: then a step earns what the sum of rewards rises above its largest value so far (as in Barrett et al.
         2020, "Exploratory Combinatorial Optimization with Reinforcement Learning"), and a dear rewrite costs nothing.
         Where nearly all rewrites cost, a policy that is paid for its last graph learns to end at once.
+      reward_share: if `best` counts, the share of its reward that a step earns as well. Then steps also count where no
+        graph is better than the best one, but a policy that may end is paid for ending early again.
     """
 
     updates: int = 80
@@ -61,6 +63,7 @@ class PpoConfig:
     gradient_norm: float = 0.5
     reward_scaling: bool = True
     goal: Literal["last", "best"] = "last"
+    reward_share: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("updates", "batch", "horizon", "epochs", "minibatches", "minibatch"):
@@ -69,6 +72,8 @@ class PpoConfig:
         for name in ("discount", "trace_decay"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"ppo: {name} is {getattr(self, name)}, outside [0, 1].")
+        if not self.reward_share >= 0:
+            raise ValueError(f"ppo: reward_share is {self.reward_share}; a share must be at least 0.")
         if not 0 < self.clip < 1:
             raise ValueError(f"ppo: clip is {self.clip}; the ratio's bound must lie strictly between 0 and 1.")
 

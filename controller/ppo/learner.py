@@ -207,7 +207,9 @@ class PpoLearner:
     def _targets(self, played: Trajectory, schedule: Schedule) -> Targets:
         """Returns the data of the steps that were really taken, with one choice each."""
         config = self._config
-        earned = gains_of_the_best(played.reward) if config.goal == "best" else played.reward
+        earned = played.reward
+        if config.goal == "best":
+            earned = gains_of_the_best(earned) + config.reward_share * earned
         rewards = earned / self._scale_for(earned, played, schedule.num_updates)
         advantages = generalised_advantages(
             rewards,

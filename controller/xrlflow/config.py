@@ -23,6 +23,8 @@ class XrlflowConfig(PpoConfig):
       log_extents: whether edges show the logarithms of the extents of their tensors; the published ones show extents
         over 4096, beside which those of small networks vanish.
       log_cost: whether nodes also show the logarithm of what their operator costs by itself.
+      noop: whether a policy may stay with the present graph, NO-OP, while there is a candidate. Where the best graph of
+        an episode counts it has no use for it.
       width: size of the embedding of a node.
       layers: number of graph-attention layers.
       embedding: size of the embedding of a graph.
@@ -40,6 +42,7 @@ class XrlflowConfig(PpoConfig):
     slots: int = 500
     log_extents: bool = True
     log_cost: bool = False
+    noop: bool = True
     width: int = 64
     layers: int = 5
     embedding: int = 32

@@ -108,4 +108,8 @@ class CandidatePolicy(snt.Module):
     def distribution_and_value(self, observation: CandidateObservation) -> tuple[Categorical, tf.Tensor]:
         """Returns the distribution over each state's candidates, and values float32 [S] in the learner's units."""
         logits, value = self._head(self._encoder(observation), observation.candidates)
-        return Categorical(logits, tf.sequence_mask(observation.candidates.row_lengths(), tf.shape(logits)[1])), value
+        lengths, number = observation.candidates.row_lengths(), tf.range(tf.shape(logits)[1], dtype=tf.int64)
+        legal = number < lengths[:, tf.newaxis]
+        if not self._config.noop:
+            legal &= (number > 0) | (lengths[:, tf.newaxis] == 1)
+        return Categorical(logits, legal), value

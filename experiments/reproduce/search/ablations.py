@@ -66,6 +66,8 @@ CHANGES: Mapping[str, Change] = {
     "globals": Change(REAL, ("graph_encoder.kind=message_passing",)),
     "last graph": Change(REAL, ("ppo_real.goal=last",)),
     "last graph of candidates": Change(CANDIDATES, ("xrlflow.goal=last",)),
+    "best graph alone": Change(CANDIDATES, ("xrlflow.reward_share=0",)),
+    "NO-OP": Change(CANDIDATES, ("xrlflow.noop=true",)),
     "untrained networks": Change(SEARCH, ("mcts.learning_rate=0", "mcts.last_learning_rate=0")),
     "no search": Change(SEARCH, ("mcts.simulations=1", "mcts.considered=1")),
 }

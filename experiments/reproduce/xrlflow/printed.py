@@ -48,6 +48,7 @@ SETTINGS: Mapping[str, object] = {
     "xrlflow.slots": 500,
     "xrlflow.head": "flat",
     "xrlflow.goal": "last",
+    "xrlflow.noop": True,
     "environment.max_steps": 100,
     "environment.reward": "percent:every=5,bonus=0.1",
 }

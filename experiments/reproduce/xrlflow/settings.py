@@ -67,6 +67,8 @@ def _value(config: RunConfig, name: str) -> Any:
 
 
 def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, list | tuple):
         return ", ".join(f"{each:g}" for each in value)
     return f"{value:g}" if isinstance(value, int | float) else "none" if value is None else str(value)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from controller.interface import StoredControllerError
 from controller.policies.latent import LatentPolicy
 from controller.ppo.config import PpoConfig
-from controller.ppo.learner import PpoLearner, gains_of_the_best
+from controller.ppo.learner import PpoLearner, Schedule, gains_of_the_best
 from tests.controller.tiny_worlds import TinyWorld, detour, independent_sites
 
 QUICK = PpoConfig(updates=30, batch=64, horizon=6, learning_rate=1e-2, minibatches=4)
@@ -46,6 +46,20 @@ def test_a_step_earns_what_it_raises_the_best_sum_by() -> None:
     rewards = np.array([[-5.0, 2.0], [8.0, -1.0], [-2.0, 1.0], [1.0, 0.5], [0.0, 0.0]], np.float32)
     expected = [[0.0, 2.0], [3.0, 0.0], [0.0, 0.0], [0.0, 0.5], [0.0, 0.0]]
     np.testing.assert_allclose(gains_of_the_best(tf.constant(rewards)), expected, atol=1e-6)
+
+
+def test_a_step_also_earns_a_share_of_its_reward() -> None:
+    """Without critic and discount, the first step has the advantage that all steps of its row have earned."""
+    config = PpoConfig(goal="best", reward_share=0.5, reward_scaling=False, discount=1.0, trace_decay=1.0, horizon=2)
+    world = independent_sites(np.array([[3.0, -2.0]]))
+    policy = world.policy()
+    played = world.rollout(policy, batch=32, horizon=2, seed=0)
+    schedule = Schedule(*(tf.constant(0.0) for _ in Schedule._fields))
+    found = PpoLearner(policy, config)._targets(played._replace(value=tf.zeros_like(played.value)), schedule)
+    rewards = played.reward.numpy()
+    expected = np.maximum(0.0, rewards.cumsum(axis=0).max(axis=0)) + 0.5 * rewards.sum(axis=0)
+    first = found.rows.numpy() < 32
+    np.testing.assert_allclose(found.returns.numpy()[first], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("goal", ["last", "best"])

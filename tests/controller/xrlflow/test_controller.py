@@ -15,7 +15,7 @@ from controller.evaluation import play_episode, replay_record
 from controller.interface import StoredControllerError
 from controller.policies.categorical import Categorical
 from controller.ppo.learner import generalised_advantages
-from controller.worlds.candidate_view import CandidateObservation
+from controller.worlds.candidate_view import CandidateObservation, CandidateView
 from controller.worlds.ragged import concatenate
 from controller.worlds.real import RealWorld
 from controller.xrlflow.config import XrlflowConfig
@@ -49,6 +49,8 @@ LEARNING = dataclasses.replace(
     learning_rate=1e-2,
     last_learning_rate=2e-4,
     goal="best",
+    reward_share=1.0,
+    noop=False,
     rule_entropy=(0.02, 0.002),
     width=16,
     embedding=16,
@@ -105,6 +107,18 @@ def test_no_row_of_a_batch_differs_from_alone(head: str) -> None:
         width = alone.all_log_probs().shape[1]
         np.testing.assert_allclose(distribution.all_log_probs()[row, :width], alone.all_log_probs()[0], atol=1e-5)
         np.testing.assert_allclose(value[row], alone_value[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("head", ["pointer", "flat"])
+def test_noop_can_be_left_out_where_there_is_a_candidate(head: str) -> None:
+    env = env_of()
+    policy = CandidatePolicy(env, dataclasses.replace(SMALL, head=head, noop=False), seed=0)  # type: ignore[arg-type]
+    seen, _ = policy.view(env).reset(seed=0)
+    alone = CandidateView(env, reach=SMALL.reach, most=0).reset(seed=0)[0]  # nothing but the present graph
+    probabilities = np.exp(policy.distribution_and_value(concatenate([seen, alone]))[0].all_log_probs())
+    number = int(seen.candidates.row_lengths()[0])
+    assert probabilities[0, 0] == 0.0 and (probabilities[0, 1:number] > 0).all()
+    assert probabilities[1, 0] == pytest.approx(1.0)
 
 
 def test_equal_graphs_with_their_candidates_in_other_orders_are_two_states() -> None:
@@ -232,7 +246,6 @@ def test_it_learns_an_optimum() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("make_env", [fires, products])
 def test_it_finds_the_optimum(make_env: Callable[[], GraphSubstitutionEnv], tmp_path: Path) -> None:
-    """So far it does so in nine of ten seeds on the fire modules, and in all on the products."""
     env = make_env()
 
     def controller(seed: int) -> XrlflowController:
