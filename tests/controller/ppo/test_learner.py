@@ -132,7 +132,7 @@ def test_passes_stop_once_the_policy_has_moved_too_far() -> None:
     assert train(MIXED, policy, PpoLearner(policy, config), config, 1)[0]["passes"] == 1
 
 
-@pytest.mark.parametrize(("name", "value"), [("updates", 0), ("discount", 1.5), ("clip", 0.0)])
+@pytest.mark.parametrize(("name", "value"), [("updates", 0), ("discount", 1.5), ("clip", 0.0), ("reward_share", -0.5)])
 def test_impossible_settings_are_refused(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=name):
         PpoConfig(**{name: value})
