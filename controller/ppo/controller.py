@@ -13,7 +13,7 @@ from controller.interface import Controller, ProgressCallback
 from controller.policies.graph import GraphPolicy
 from controller.policies.latent import LatentPolicy
 from controller.ppo.config import FORMAT_VERSION, PolicyConfig, PpoConfig
-from controller.ppo.learner import PpoLearner, any_rows
+from controller.ppo.learner import PpoLearner, any_rows, gains_of_the_best
 from controller.stored import read
 from taso_ext.files import write_arrays
 from worldmodel.config import EncoderConfig
@@ -172,8 +172,8 @@ class PpoController(Controller):
 
     def metrics_of(self, played: Trajectory) -> dict[str, float]:
         """Returns the figures of a rollout, see `train`."""
-        sums, lengths = played.reward.numpy().cumsum(axis=0), played.lengths()
-        returns = np.maximum(0.0, sums.max(axis=0)) if self._config.goal == "best" else sums[-1]
+        earned = gains_of_the_best(played.reward) if self._config.goal == "best" else played.reward
+        returns, lengths = earned.numpy().sum(axis=0), played.lengths()
         return {"return": float(returns.mean()), "best_return": float(returns.max()), "length": float(lengths.mean())}
 
     def _play(self, world: Any, seed: int) -> Trajectory:
