@@ -33,6 +33,7 @@ class RealWorld:
           best: the value of `best` when an interrupted training was saved.
         """
         self.make_env, self.best = make_env, best
+        self._new: list[float] = []  # improvements of the episodes since `figures` was last called
         self._lockstep: Lockstep | None = None
 
     def rollout(self, policy: Any, *, batch: int, horizon: int, seed: int) -> Trajectory:
@@ -61,4 +62,18 @@ class RealWorld:
 
     def note(self, played: Iterable[EpisodeRecord]) -> None:
         """Takes the best of some episodes into account in `best`; a controller that plays itself calls this."""
+        played = list(played)
+        self._new += [episode.improvement for episode in played]
         self.best = best_record([*([] if self.best is None else [self.best]), *played])
+
+    def figures(self) -> dict[str, float]:
+        """Returns improvements by the best graphs of episodes, whatever rewards are [%].
+
+        Returns:
+          `percent`, the mean of the episodes since the last call, and `best_percent`, that of `best`; empty if no
+          episode was played since.
+        """
+        new, self._new = self._new, []
+        if self.best is None or not new:
+            return {}
+        return {"percent": 100 * sum(new) / len(new), "best_percent": 100 * self.best.improvement}

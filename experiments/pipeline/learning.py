@@ -48,7 +48,8 @@ STAGE = "controller"
 MIXED = "mixed"
 """Folder among the checkpoints: real episodes that a policy plays while it is trained in the world `mixed`."""
 BEST_IN_TRAINING = "checkpoints/best_in_training.json"
-FIGURES_SHOWN = ("return", "best_return", "best_cost_ms", "best_percent", "timed", "dropped")
+RETURNS = ("return", "best_return")
+FIGURES_SHOWN = ("best_cost_ms", "percent", "best_percent", "timed", "dropped")
 PLANS = 20
 """Number of episodes that a policy plays in its dream for the comparison with reality."""
 FEWEST_CHECKPOINTS = 10
@@ -327,15 +328,18 @@ def train(
     every = every if controller.worlds and controller.saves else 0
     title = in_round(f"train {controller.name}", number)
     with run.stage(stage, title, controller.total, controller.limit_s) as bar:
-        rewound = False
+        world, rewound = make_world(), False
+        figures = getattr(world, "figures", dict)  # of the real environment alone
 
         def note(done: int, total: int, metrics: Mapping[str, float]) -> None:
             nonlocal rewound
             if not rewound:  # the work after the last checkpoint is repeated
                 run.metrics.rewind(stage, done)
                 rewound = True
+            metrics = {**metrics, **figures()}
             run.metrics.append(stage, done, metrics)
-            bar.update(done, **{name: metrics[name] for name in FIGURES_SHOWN if name in metrics})
+            shown = FIGURES_SHOWN if "percent" in metrics else (*RETURNS, *FIGURES_SHOWN)
+            bar.update(done, **{name: metrics[name] for name in shown if name in metrics})
             if every and done % every == 0:
                 before_checkpoint()
                 controller.save(path)
@@ -343,6 +347,6 @@ def train(
             elif controller.clocked:  # its journal keeps all that it has done
                 run.directory.keep_counts(stage)
 
-        controller.train(make_world(), seed=run.seed(stage), on_progress=note)
+        controller.train(world, seed=run.seed(stage), on_progress=note)
         before_checkpoint()
         controller.save(path)

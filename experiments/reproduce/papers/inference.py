@@ -31,10 +31,10 @@ from experiments.reproduce.options import (
     require_one_process,
     run_units,
 )
-from experiments.reproduce.papers.players import PLAYERS, add_long, chosen_players, presets_text
+from experiments.reproduce.papers.players import PLAYERS, add_long, chosen_players
 from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.never_slower import OurBest, our_best
-from experiments.reproduce.search.plays import PRICES, SECONDS, Play
+from experiments.reproduce.search.plays import PRICES, SECONDS, Play, Player
 from experiments.runs.progress import ProgressDisplay
 from taso_ext.onnx_io.checked_model import CheckedModel
 
@@ -89,17 +89,22 @@ def _played(play: Play, progress: ProgressDisplay, _: CheckedModel) -> CheckedMo
     return play.models(progress)[1]
 
 
-def add_options(parser: argparse.ArgumentParser, graphs: Sequence[str] = GRAPHS) -> None:
-    """Adds the options of the tables that are made of these units; `graphs` are the default ones."""
+def add_options(parser: argparse.ArgumentParser, graphs: Sequence[str] = GRAPHS, seeds: str = SEEDS) -> None:
+    """Adds the options of the tables that are made of these units; `graphs` and `seeds` are the default ones."""
+    add_measured(parser, graphs, seeds)
+    add_long(parser)
+
+
+def add_measured(parser: argparse.ArgumentParser, graphs: Sequence[str], seeds: str) -> None:
+    """Adds these options without the one for the full presets."""
     add_graphs(parser, ", ".join(graphs))
-    add_seeds(parser, SEEDS)
+    add_seeds(parser, seeds)
     add_device(parser, "; TensorFlow and OpenVINO only there, TensorRT beside cuda")
     parser.add_argument(
         "--costs",
         metavar="NAME",
         help=f"what controllers minimise (full: measured:DEVICE; smoke: {PRICES}, as `controllers`)",
     )
-    add_long(parser)
 
 
 class Inferences(NamedTuple):
@@ -107,6 +112,7 @@ class Inferences(NamedTuple):
 
     Attributes:
       records: those of `Inference.record`, by graph, one for each seed.
+      plays: those of the controllers' runs, each once.
       labels: name, version and settings of each runtime and graph, by row.
       reference: the row that all are compared with.
       costs: what the controllers minimise.
@@ -114,14 +120,19 @@ class Inferences(NamedTuple):
     """
 
     records: Mapping[str, Sequence[Record]]
+    plays: Sequence[Record]
     labels: Mapping[str, str]
     reference: str
     costs: str
     notes: Sequence[str]
 
-    def about(self, options: argparse.Namespace) -> list[str]:
-        """Returns sentences on how the graphs were found, on what is missing, and on each row."""
-        found = f"Controllers minimise {self.costs}. {presets_text(options)}"
+    def about(self, presets: str) -> list[str]:
+        """Returns sentences on how the graphs were found, on what is missing, and on each row.
+
+        Args:
+          presets: a sentence on the presets of the controllers.
+        """
+        found = f"Controllers minimise {self.costs}. {presets}"
         return [found, *self.notes, *(f"{row}: {label}." for row, label in self.labels.items())]
 
 
@@ -131,7 +142,7 @@ def inferences(
     *,
     memory: bool,
     graphs: Sequence[str] = GRAPHS,
-    rows: Sequence[str] | None = None,
+    players: Mapping[str, Player] | None = None,
     reference: str | None = None,
 ) -> Inferences:
     """Plays each controller on each graph and measures; what is finished is not done again.
@@ -139,19 +150,19 @@ def inferences(
     Args:
       memory: whether memory is measured too.
       graphs: the default graphs.
-      rows: the rows of controllers, see `chosen_players`; None: those of the papers' figures.
+      players: the controllers by the names of their rows; None: those of the papers' figures.
       reference: the runtime or row that all are compared with; None: TensorFlow, or ONNX Runtime where it is not here.
     Raises:
       UserError: `--processes` is not 1, or something computes something else than its model.
     """
     require_one_process(options)
     names, seeds = chosen_graphs(options, graphs, QUICK), chosen_seeds(options, SEEDS)
-    rows = list(PLAYERS) if rows is None else rows
+    players = chosen_players(list(PLAYERS), options) if players is None else players
     costs = options.costs or (PRICES if options.scale == "smoke" else f"measured:{options.device}")
-    plays = _plays(names, rows, seeds, costs, options)
+    plays = _plays(names, players, seeds, costs, options)
     units = {play.name: play.unit for found in plays.values() for play in found.values()}
     measures = any(play.config.measures_costs for found in plays.values() for play in found.values())
-    run_units(list(units.values()), options, progress, measures=measures, times_tensorflow=False)
+    played = run_units(list(units.values()), options, progress, measures=measures, times_tensorflow=False)
     wanted = {name: make for name, make in makers(options.device).items() if name in RUNTIMES}
     tools, absent = installed(wanted)
     reference = reference or (TENSORFLOW if TENSORFLOW in tools else ONNX_RUNTIME)
@@ -174,16 +185,19 @@ def inferences(
         records[graph].append(record)
     runtime = OnnxRuntime(options.device, THREADS).label
     labels = {name: tools[name].label for name in RUNTIMES if name in tools}
-    labels |= {row: f"the graph of `{row}` in {runtime}" for row in (*rows, BY_CLOCK)}
+    labels |= {row: f"the graph of `{row}` in {runtime}" for row in (*players, BY_CLOCK)}
     notes = [f"Left out, {name}: {reason}" for name, reason in absent.items()]
-    return Inferences(records, labels, reference, costs, [*notes, *_refusals(records)])
+    return Inferences(records, played, labels, reference, costs, [*notes, *_refusals(records)])
 
 
 def _plays(
-    names: Sequence[str], rows: Sequence[str], seeds: Sequence[int], costs: str, options: argparse.Namespace
+    names: Sequence[str],
+    players: Mapping[str, Player],
+    seeds: Sequence[int],
+    costs: str,
+    options: argparse.Namespace,
 ) -> dict[tuple[str, int], dict[str, Play]]:
     """Returns the runs by graph and seed, and row; what draws nothing at random has the first seed in all of them."""
-    players = chosen_players(rows, options)
     seconds = SECONDS[options.scale]
     return {
         (name, seed): {

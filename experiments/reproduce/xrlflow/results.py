@@ -28,7 +28,8 @@ from functools import partial
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds
 from experiments.reproduce.papers import heatmap, inference, opttime, runtime
-from experiments.reproduce.papers.inference import BY_CLOCK, ONNX_RUNTIME, Inferences, inferences, ratios_of
+from experiments.reproduce.papers.inference import ONNX_RUNTIME, RUNTIMES, Inferences, inferences, ratios_of
+from experiments.reproduce.papers.players import chosen_players, presets_text
 from experiments.reproduce.search import transfer
 from experiments.reproduce.search.partial import PRINTED
 from experiments.reproduce.search.plays import ON_PAPER
@@ -62,24 +63,18 @@ COLUMNS = {
 FORMATS = dict.fromkeys(("faster", "low", "high", "of_model"), ".1f")
 
 
-def by_the_clock(
-    title: str,
-    graphs: Sequence[str],
-    rows: Sequence[str],
-    printed: str,
-    options: argparse.Namespace,
-    progress: ProgressDisplay,
-) -> Table:
-    """Returns the table of the times of some rows' graphs; `printed` says what the paper prints."""
-    found = inferences(options, progress, memory=False, graphs=graphs, rows=rows, reference=TASO)
-    made, times = list(rows_of(found, (*rows, BY_CLOCK))), list(runtime.rows_of(found))
+def by_the_clock(title: str, found: Inferences, about: Sequence[str], options: argparse.Namespace) -> Table:
+    """Returns the table of the times of graphs, which were measured beside that of TASO's search; `about` goes to the
+    settings."""
+    rows = [row for row in found.labels if row not in RUNTIMES]
+    made, times = list(rows_of(found, rows)), list(runtime.rows_of(found))
     return Table(
         title,
         COLUMNS,
         FORMATS,
         made,
         options.command_line,
-        "\n".join(f"- {line}" for line in [*found.about(options), *filter(None, [printed])]),
+        "\n".join(f"- {line}" for line in about),
         finding(made),
         {name: partial(runtime.draw, name, [row for row in times if row["graph"] == name]) for name in found.records},
     )
@@ -126,11 +121,15 @@ def finding(rows: Sequence[Record]) -> str:
 
 
 def _clocked(graphs: Sequence[str], rows: Sequence[str], title: str, printed: str = "") -> Experiment:
-    return Experiment(
-        __doc__ or "",
-        partial(inference.add_options, graphs=graphs),
-        partial(by_the_clock, title, graphs, rows, printed),
-    )
+    """Returns the table of the times of some rows' graphs; `printed` says what the paper prints."""
+
+    def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
+        chosen = chosen_players(rows, options)
+        found = inferences(options, progress, memory=False, graphs=graphs, players=chosen, reference=TASO)
+        about = [*found.about(presets_text(options)), *filter(None, [printed])]
+        return by_the_clock(title, found, about, options)
+
+    return Experiment(__doc__ or "", partial(inference.add_options, graphs=graphs, seeds=SEEDS), reproduce)
 
 
 TABLE2 = _clocked(

@@ -7,6 +7,9 @@
                   episodes as X-RLflow, and no everywhere-actions either
 
 The others are rows of `rlflow reproduce controllers`, and their runs are the same. Learning has the preset `demo`.
+
+    xrlflow published  the preset `xrlflow`, its rewards by prices
+    xrlflow 1000       `xrlflow` with as many episodes as this preset
 """
 
 from __future__ import annotations
@@ -34,6 +37,12 @@ PLAYERS: Mapping[str, Player] = {
     "mcts": ALL["mcts"],
 }
 """The rows by name."""
+THOUSAND: Mapping[str, Player] = {
+    "taso": ALL["taso"],
+    "xrlflow published": Player("xrlflow", preset="xrlflow"),
+    "xrlflow 1000": Player("xrlflow", ("xrlflow.updates=100", "xrlflow.batch=10")),
+}
+"""The rows that learn from as many episodes as the paper's, 1000 in 100 updates, beside TASO's search."""
 
 
 def players(rows: Sequence[str]) -> dict[str, Player]:

@@ -115,3 +115,16 @@ def test_a_sparse_reward_shows_where_its_measurements_are(env: GraphSubstitution
     rollout = played.rollout(policy, batch=2, horizon=3, seed=0)
     assert rollout.state.summary.shape[1] == sparse.observation_space["globals"].shape[0] == 4
     assert np.isfinite(rollout.log_prob).all()
+
+
+def test_figures_are_improvements_since_the_last_call(env: GraphSubstitutionEnv) -> None:
+    world = RealWorld(lambda: GraphSubstitutionEnv(env.model, max_steps=4, reward="percent:every=2,bonus=5"))
+    assert world.figures() == {}, "nothing was played"
+    policy = GraphPolicy(world.make_env(), ENCODER, POLICY, seed=0)
+    world.rollout(policy, batch=BATCH, horizon=HORIZON, seed=2)
+    first = world.figures()
+    assert 0 <= first["percent"] < first["best_percent"] < 100 and world.best is not None
+    assert first["best_percent"] == pytest.approx(100 * world.best.improvement), "whatever bonus rewards hold"
+    assert world.figures() == {}
+    world.rollout(policy, batch=1, horizon=1, seed=3)
+    assert world.figures()["best_percent"] >= first["best_percent"]

@@ -38,7 +38,7 @@ def timed(taso: float, memory: Mapping[str, int] = MEMORY) -> dict[str, Any]:
 
 def found(*records: dict[str, Any], graph: str = "bert-base") -> Inferences:
     labels = {name: f"about {name}" for name in (TENSORFLOW, ONNX_RUNTIME, "taso", "mcts")}
-    return Inferences({graph: records}, labels, TENSORFLOW, "roofline:rtx2070", [])
+    return Inferences({graph: records}, [], labels, TENSORFLOW, "roofline:rtx2070", [])
 
 
 def test_graphs_are_compared_with_the_reference_and_with_the_runtime_that_runs_them() -> None:
@@ -91,7 +91,7 @@ def test_both_papers_stand_beside_the_rows_that_they_print() -> None:
 
 def test_what_draws_nothing_at_random_has_the_first_seed_in_all_units() -> None:
     options = SimpleNamespace(long=False, scale="smoke", device="cpu")
-    plays = inference._plays([TINY], list(PLAYERS), [3, 4], "roofline:rtx2070", options)  # type: ignore[arg-type]
+    plays = inference._plays([TINY], PLAYERS, [3, 4], "roofline:rtx2070", options)  # type: ignore[arg-type]
     assert set(plays) == {(TINY, 3), (TINY, 4)}
     assert [plays[TINY, 4][row].seed for row in ("taso", "ppo dream")] == [3, 4]
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from controller.xrlflow.config import XrlflowConfig
 from environment import zoo
 from experiments.cli import main
 from experiments.config.run import load_config
 from experiments.reproduce.papers.inference import ONNX_RUNTIME, TENSORFLOW, Inferences
-from experiments.reproduce.xrlflow import compare, costs, printed, results, settings, steps
-from experiments.reproduce.xrlflow.rows import GRAPHS, PLAYERS
+from experiments.reproduce.xrlflow import compare, costs, curve, printed, results, settings, steps
+from experiments.reproduce.xrlflow.rows import GRAPHS, PLAYERS, THOUSAND
 from tests.commands import failure, read_table
 
 
@@ -57,7 +58,7 @@ def timed(taso: float, ours: float) -> dict[str, Any]:
 
 def test_graphs_are_compared_with_that_of_taso_and_with_the_model() -> None:
     records = {"bert-base": [timed(0.4, 0.3), timed(0.4, 0.32)], "vit-base": [timed(0.4, 0.4), timed(0.4, 0.41)]}
-    found = Inferences(records, {}, "taso", "measured:cpu", [])
+    found = Inferences(records, [], {}, "taso", "measured:cpu", [])
     rows = list(results.rows_of(found, ("taso", "xrlflow")))
     taso, ours, *others = rows
     assert (taso["faster"], taso["of_model"]) == (pytest.approx(0.0), pytest.approx(20.0))
@@ -100,6 +101,24 @@ def test_rows_are_compared_in_the_time_of_the_one_that_is_trained_first() -> Non
 def test_both_heads_are_rows() -> None:
     heads = {name: PLAYERS[name].changes("full") + PLAYERS[name].settings for name in ("xrlflow", "xrlflow flat")}
     assert "xrlflow.head=flat" in heads["xrlflow flat"] and "xrlflow.head=flat" not in heads["xrlflow"]
+
+
+def test_a_thousand_episodes_are_a_thousand() -> None:
+    for row in curve.LEARNING.rows:
+        player = THOUSAND[row]
+        config = load_config(player.preset, {"controller": player.controller}, player.settings).of_controller
+        assert isinstance(config, XrlflowConfig) and config.updates * config.batch == 1000, row
+    names = ("flat", "pointer")
+    heads = {row: load_config(THOUSAND[row].preset, {"controller": "xrlflow"}) for row in curve.LEARNING.rows}
+    assert tuple(config.xrlflow.head for config in heads.values()) == names, "as published, and ours"
+
+
+def test_curves_show_improvements_whatever_rewards_are() -> None:
+    stage = {"step": [1.0, 2.0], "return": [9.0, 9.0], "percent": [1.0, 4.0], "best_percent": [2.0, 5.0]}
+    records = [{"graph": "a", "controller": row, "curves": {"controller": stage}} for row in curve.LEARNING.rows]
+    points = list(curve.LEARNING.rows_of(records))
+    assert {(point["step"], point["mean"]) for point in points} == {(1, 1.0), (2, 4.0), (1, 2.0), (2, 5.0)}
+    assert curve.of_graph(points, "a") == points and not curve.of_graph(points, "b")
 
 
 def test_a_graph_without_known_shapes_is_refused(
