@@ -2,8 +2,8 @@
 
 Nodes see along edges only, from producers to consumers, so that the embeddings of a graph's nodes are those of the
 present graph except near what differs. Nodes that see the same, in whichever graph of whichever state, have the same
-colour, and the encoder computes one embedding for all of them. What comes out for a candidate is what encoding it by
-itself gives.
+colour, and the encoder computes one embedding for all of them, and one for all candidates of a kind. What comes out for
+a candidate is what encoding it by itself gives.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ EXTENT_SCALE = 4096.0
 
 
 class EncodedGraphs(NamedTuple):
-    """The embeddings of G graphs of S states; those of a state follow one another, its present graph first.
+    """The embeddings of the K kinds of graphs of S states, those of a state one after another, the present graph first.
 
     Attributes:
-      embedding: float32 [G, embedding], of each graph.
-      change: float32 [G, width], the sum of its nodes' embeddings less that of the present graph.
-      state: int32 [G], the row of its state.
+      embedding: float32 [K, embedding], of the graphs of each kind.
+      change: float32 [K, width], the sum of their nodes' embeddings less that of the present graph.
+      state: int32 [K], the row of their state.
+      kind: int32 [G], the row of the kind of each graph.
     """
 
     embedding: tf.Tensor
     change: tf.Tensor
     state: tf.Tensor
+    kind: tf.Tensor
 
 
 class CandidateEncoder(snt.Module):
@@ -57,23 +59,24 @@ class CandidateEncoder(snt.Module):
 
     def __call__(self, seen: CandidateObservation) -> EncodedGraphs:
         first_node = tf.cast(seen.nodes.row_starts(), tf.int32)
-        first_graph = tf.cast(seen.candidates.row_starts(), tf.int32)
+        first_kind = tf.cast(seen.kinds.row_starts(), tf.int32)
         embeddings, stands = self._embeddings(seen, first_node)
-        states = tf.cast(seen.candidates.value_rowids(), tf.int32)
+        states = tf.cast(seen.kinds.value_rowids(), tf.int32)
         number = tf.size(states)
         parts, of_parts = seen.parts.flat_values, seen.parts.value_rowids()
-        graphs = parts[:, 0] + tf.gather(first_graph, of_parts)
+        kinds = parts[:, 0] + tf.gather(first_kind, of_parts)
         nodes = tf.gather(stands, parts[:, 1] + tf.gather(first_node, of_parts))
         counts = tf.cast(seen.counts.flat_values, tf.float32)
         shape = tf.cast(tf.stack([number, tf.shape(embeddings)[0]]), tf.int64)
-        by_colour = tf.SparseTensor(tf.cast(tf.stack([graphs, nodes], axis=1), tf.int64), counts, shape)
+        by_colour = tf.SparseTensor(tf.cast(tf.stack([kinds, nodes], axis=1), tf.int64), counts, shape)
         counted = tf.concat([embeddings, tf.ones_like(embeddings[:, :1])], axis=1)
         sums = tf.sparse.sparse_dense_matmul(by_colour, counted)
-        present = tf.gather(first_graph, states)
+        present = tf.gather(first_kind, states)
         change = tf.where((present == tf.range(number))[:, tf.newaxis], 0.0, sums)
         total, size = tf.split(tf.gather(sums, present) + change, [embeddings.shape[1], 1], axis=1)
         mean = total / tf.maximum(size, 1.0)  # the rows of padding have no nodes
-        return EncodedGraphs(self._of_graph(mean), change[:, :-1], states)
+        kind = seen.kind.flat_values + tf.gather(first_kind, seen.kind.value_rowids())
+        return EncodedGraphs(self._of_graph(mean), change[:, :-1], states, kind)
 
     def _extents(self, over_scale: tf.Tensor) -> tf.Tensor:
         return tf.math.log1p(EXTENT_SCALE * over_scale) / 8.0 if self._log_extents else over_scale

@@ -18,13 +18,13 @@ from controller.xrlflow.encoder import CandidateEncoder, EncodedGraphs
 class Head(Protocol):
     """A network from the embeddings of candidates to logits and a value."""
 
-    def __call__(self, encoded: EncodedGraphs, candidates: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns logits float32 [S, K] of the candidates, with K at least that of the row with the most, and values
-        float32 [S]; `candidates` has their row lengths."""
+    def __call__(self, encoded: EncodedGraphs, seen: CandidateObservation) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns logits float32 [S, C] of the candidates, with C at least that of the row with the most, and values
+        float32 [S]; `encoded` are the kinds of candidates of `seen`."""
 
 
 class PointerHead(snt.Module):
-    """A head that scores every candidate by itself; permuted candidates have permuted probabilities.
+    """A head that scores every kind of candidate by itself; permuted candidates have permuted probabilities.
 
         score (c) = w · MLP(g[c], g[0], change[c])
 
@@ -40,15 +40,17 @@ class PointerHead(snt.Module):
         self._score = snt.Linear(1, with_bias=False, w_init=Orthogonal(rng, POLICY_GAIN), name="score")
         self._value = ValueNet(config.torso, rng, name="value")
 
-    def __call__(self, encoded: EncodedGraphs, candidates: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
-        starts = tf.minimum(candidates.row_starts(), tf.cast(tf.shape(encoded.state)[0], tf.int64) - 1)
+    def __call__(self, encoded: EncodedGraphs, seen: CandidateObservation) -> tuple[tf.Tensor, tf.Tensor]:
+        starts = tf.minimum(seen.kinds.row_starts(), tf.cast(tf.shape(encoded.state)[0], tf.int64) - 1)
         present = tf.gather(encoded.embedding, starts)  # in padding, of another row
         change = self._change(encoded.change)
         read = tf.concat([encoded.embedding, tf.gather(present, encoded.state), change], axis=1)
         hidden = self._candidates(read)
-        logits = candidates.with_flat_values(self._score(hidden)[:, 0]).to_tensor()
-        number = tf.cast(candidates.row_lengths(), tf.float32)[:, tf.newaxis]
-        mean = tf.math.segment_sum(hidden, encoded.state)
+        scores = tf.gather(self._score(hidden)[:, 0], encoded.kind)
+        logits = seen.candidates.with_flat_values(scores).to_tensor()
+        number = tf.cast(seen.candidates.row_lengths(), tf.float32)[:, tf.newaxis]
+        graphs = tf.cast(seen.kinds.flat_values, tf.float32)[:, tf.newaxis]
+        mean = tf.math.segment_sum(graphs * hidden, encoded.state)
         mean = tf.pad(mean, [[0, tf.shape(number)[0] - tf.shape(mean)[0]], [0, 0]]) / tf.maximum(number, 1.0)
         return logits, self._value(tf.concat([present, mean, tf.math.log1p(number)], axis=1))
 
@@ -62,8 +64,8 @@ class FlatHead(snt.Module):
         self._policy = Mlp(config.torso, config.slots, rng, gain=POLICY_GAIN, name="policy")
         self._value = Mlp(config.torso, 1, rng, gain=1.0, name="value")
 
-    def __call__(self, encoded: EncodedGraphs, candidates: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
-        embeddings = candidates.with_flat_values(encoded.embedding)
+    def __call__(self, encoded: EncodedGraphs, seen: CandidateObservation) -> tuple[tf.Tensor, tf.Tensor]:
+        embeddings = seen.candidates.with_flat_values(tf.gather(encoded.embedding, encoded.kind))
         slots = embeddings.to_tensor(shape=[None, self._slots, self._size])
         flat = tf.reshape(slots, [-1, self._slots * self._size])
         return self._policy(flat), self._value(flat)[:, 0]
@@ -107,7 +109,7 @@ class CandidatePolicy(snt.Module):
 
     def distribution_and_value(self, observation: CandidateObservation) -> tuple[Categorical, tf.Tensor]:
         """Returns the distribution over each state's candidates, and values float32 [S] in the learner's units."""
-        logits, value = self._head(self._encoder(observation), observation.candidates)
+        logits, value = self._head(self._encoder(observation), observation)
         lengths, number = observation.candidates.row_lengths(), tf.range(tf.shape(logits)[1], dtype=tf.int64)
         legal = number < lengths[:, tf.newaxis]
         if not self._config.noop:

@@ -70,7 +70,7 @@ def episode(env: GraphSubstitutionEnv, policy: CandidatePolicy) -> list[Candidat
 def _row(*arrays: np.ndarray) -> CandidateObservation:
     ragged = [tf.RaggedTensor.from_row_lengths(tf.constant(array), [len(array)]) for array in arrays]
     one = tf.RaggedTensor.from_row_lengths(tf.zeros([1], tf.int32), [1])
-    return CandidateObservation(*ragged, one, tf.zeros([1], tf.int32))
+    return CandidateObservation(*ragged, one + 1, one, one, tf.zeros([1], tf.int32))
 
 
 def measured(name: str, repeats: int) -> str:
@@ -90,8 +90,9 @@ def measured(name: str, repeats: int) -> str:
     together = seconds(lambda: encode(batch), repeats)
     one_by_one = seconds(lambda: [encode(state) for state in states], repeats)
     nodes, whole = len(seen.nodes.flat_values), sum(len(batch.nodes.flat_values) for batch in alone)
+    kinds = len(seen.kinds.flat_values) - 1
     return (
-        f"| {name} | {number} | {whole:,} | {nodes:,} | {1e6 * listing / number:.0f} | {number / shared:,.0f} | "
+        f"| {name} | {number} | {kinds} | {whole:,} | {nodes:,} | {1e6 * listing / number:.0f} | {number / shared:,.0f} | "
         f"{1 / (shared + listing):.1f} | {by_itself / shared:.1f} | {one_by_one / together:.1f} |"
     )
 
@@ -109,10 +110,10 @@ def main() -> None:
         "graph of each network and at all graphs that one rewrite leads to. CPU times of one thread, medians; a step "
         "is a list of all candidates by the engine and their embeddings. Last, the states of a random episode.",
         "",
-        "| network | candidates | nodes of all graphs | nodes that are encoded | µs to list one | candidates/s "
+        "| network | candidates | kinds of them | nodes of all graphs | nodes that are encoded | µs to list one | candidates/s "
         f"| steps/s | times as long if each node is encoded by itself "
         f"| times as long if {STATES} states are encoded one by one |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     print("\n".join(lines), flush=True)
     for name in options.graphs:

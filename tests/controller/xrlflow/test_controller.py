@@ -69,12 +69,8 @@ def policy_of(head: str) -> tuple[GraphSubstitutionEnv, CandidatePolicy]:
 
 def permuted(seen: CandidateObservation, order: np.ndarray) -> CandidateObservation:
     """Returns the observation of one state with its candidates (from number 1 on) in another order."""
-    parts = seen.parts.flat_values.numpy()
-    parts = np.stack([np.argsort(order)[parts[:, 0]], parts[:, 1]], axis=1)
-    row = np.lexsort(parts.T[::-1])
     return seen._replace(
-        parts=seen.parts.with_flat_values(parts[row].astype(np.int32)),
-        counts=seen.counts.with_flat_values(seen.counts.flat_values.numpy()[row]),
+        kind=seen.kind.with_flat_values(seen.kind.flat_values.numpy()[order]),
         candidates=seen.candidates.with_flat_values(seen.candidates.flat_values.numpy()[order]),
     )
 

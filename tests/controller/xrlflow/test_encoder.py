@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from controller.worlds.candidate_view import CandidateObservation, CandidateView
+from controller.worlds.candidate_view import CandidateObservation, CandidateView, by_kind
 from controller.worlds.ragged import concatenate, empty_row
 from controller.xrlflow.config import XrlflowConfig
 from controller.xrlflow.encoder import CandidateEncoder, EncodedGraphs
@@ -44,9 +44,47 @@ def test_a_candidate_is_embedded_as_alone(name: str, layers: int) -> None:
     view = view_of(env, config)
     for walk in ([], [3], [3, 5]):
         encoded = encoder(walked(view, walk))
-        for number in range(1, len(encoded.state), 7):
+        for number in range(1, len(encoded.kind), 7):
             after = walked(view, [*walk, number])
-            np.testing.assert_allclose(encoder(after).embedding[0], encoded.embedding[number], atol=1e-6)
+            mine = encoded.embedding[int(encoded.kind[number])]
+            np.testing.assert_allclose(encoder(after).embedding[0], mine, atol=1e-6)
+
+
+def apart(seen: CandidateObservation) -> CandidateObservation:
+    """Returns the observation of one state with a kind for each candidate."""
+    parts, counts = seen.parts[0].numpy(), seen.counts[0].numpy()
+    rows = [(number, *row) for number, kind in enumerate(seen.kind[0].numpy()) for row in parts_of(parts, counts, kind)]
+    number, table = len(seen.kind[0]), np.array(rows, np.int32)
+    ragged = [table[:, :2], table[:, 2], np.ones(number, np.int32), np.arange(number, dtype=np.int32)]
+    fields = [tf.RaggedTensor.from_row_lengths(array, [len(array)]) for array in ragged]
+    return seen._replace(**dict(zip(("parts", "counts", "kinds", "kind"), fields, strict=True)))
+
+
+def parts_of(parts: np.ndarray, counts: np.ndarray, kind: int) -> list[tuple[int, int]]:
+    mine = parts[:, 0] == kind
+    return list(zip(parts[mine, 1].tolist(), counts[mine].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("name", ["bert-base-tiny", "nasrnn-tiny"])
+def test_candidates_of_one_kind_share_what_each_would_be_embedded_as(name: str) -> None:
+    env = env_of(name)
+    seen, encoder = walked(view_of(env), [2]), CandidateEncoder(CONFIG)
+    together, alone = encoder(seen), encoder(apart(seen))
+    assert len(together.state) < len(alone.state) == len(env.state.legal_actions()) + 1
+    assert seen.kinds[0].numpy().tolist() == np.bincount(seen.kind[0]).tolist()
+    assert seen.kinds[0].numpy()[0] == 1 and seen.kind[0].numpy()[0] == 0, "the present graph is a kind of its own"
+    for field in ("embedding", "change"):
+        shared = tf.gather(getattr(together, field), together.kind)
+        np.testing.assert_allclose(shared, tf.gather(getattr(alone, field), alone.kind), atol=1e-6)
+
+
+def test_a_candidate_that_changes_nothing_is_not_the_present_graph() -> None:
+    parts = np.array([[0, 0], [0, 1], [2, 0], [2, 1], [3, 0], [3, 1], [5, 1]])
+    parts, counts, kinds, kind = by_kind(parts, np.array([3, 2, 3, 2, 3, 2, -1]), 7)
+    assert kind.tolist() == [0, 1, 2, 2, 1, 3, 1] and kinds.tolist() == [1, 3, 2, 1]
+    assert parts.tolist() == [[0, 0], [0, 1], [2, 0], [2, 1], [3, 1]] and counts.tolist() == [3, 2, 3, 2, -1]
+    parts, counts, kinds, kind = by_kind(np.array([[0, 0]]), np.array([1]), 1)
+    assert (parts.tolist(), counts.tolist(), kinds.tolist(), kind.tolist()) == ([[0, 0]], [1], [1], [0])
 
 
 def test_a_state_is_encoded_in_a_batch_as_alone() -> None:
