@@ -92,8 +92,8 @@ def measured(name: str, repeats: int) -> str:
     nodes, whole = len(seen.nodes.flat_values), sum(len(batch.nodes.flat_values) for batch in alone)
     kinds = len(seen.kinds.flat_values) - 1
     return (
-        f"| {name} | {number} | {kinds} | {whole:,} | {nodes:,} | {1e6 * listing / number:.0f} | {number / shared:,.0f} | "
-        f"{1 / (shared + listing):.1f} | {by_itself / shared:.1f} | {one_by_one / together:.1f} |"
+        f"| {name} | {number} | {kinds} | {whole:,} | {nodes:,} | {1e6 * listing / number:.0f} | "
+        f"{number / shared:,.0f} | {1 / (shared + listing):.1f} | {by_itself / shared:.1f} | {one_by_one / together:.1f} |"
     )
 
 
@@ -110,8 +110,8 @@ def main() -> None:
         "graph of each network and at all graphs that one rewrite leads to. CPU times of one thread, medians; a step "
         "is a list of all candidates by the engine and their embeddings. Last, the states of a random episode.",
         "",
-        "| network | candidates | kinds of them | nodes of all graphs | nodes that are encoded | µs to list one | candidates/s "
-        f"| steps/s | times as long if each node is encoded by itself "
+        "| network | candidates | kinds of them | nodes of all graphs | nodes that are encoded | µs to list one "
+        f"| candidates/s | steps/s | times as long if each node is encoded by itself "
         f"| times as long if {STATES} states are encoded one by one |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
