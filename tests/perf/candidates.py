@@ -93,7 +93,8 @@ def measured(name: str, repeats: int) -> str:
     kinds = len(seen.kinds.flat_values) - 1
     return (
         f"| {name} | {number} | {kinds} | {whole:,} | {nodes:,} | {1e6 * listing / number:.0f} | "
-        f"{number / shared:,.0f} | {1 / (shared + listing):.1f} | {by_itself / shared:.1f} | {one_by_one / together:.1f} |"
+        f"{number / shared:,.0f} | {1 / (shared + listing):.1f} | "
+        f"{by_itself / shared:.1f} | {one_by_one / together:.1f} |"
     )
 
 
