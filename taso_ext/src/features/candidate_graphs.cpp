@@ -203,8 +203,10 @@ CandidateGraphs candidate_graphs(const State& state, std::int64_t reach, std::si
   Writer writer(state);
   writer.present();
   const std::size_t count = std::min(most, state.matches().size());
+  Graph next;
   for (std::size_t k = 0; k < count; ++k) {
-    writer.successor(state.graph_after(state.matches()[k]), static_cast<std::int32_t>(k) + 1, reach);
+    state.graph_after(state.matches()[k], next);
+    writer.successor(next, static_cast<std::int32_t>(k) + 1, reach);
   }
   return Merger(writer.nodes(), reach).merged();
 }

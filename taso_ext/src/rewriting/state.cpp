@@ -119,11 +119,8 @@ State State::exactly_priced() const {
   return same;
 }
 
-Graph State::graph_after(const Match& match) const {
-  Graph next;
-  std::vector<ValueId> changed;
-  apply(graph(), *match.recipe, match.key, nodes(match), held_.matches.values(match), next, changed);
-  return next;
+void State::graph_after(const Match& match, Graph& next) const {
+  apply(graph(), *match.recipe, match.key, nodes(match), held_.matches.values(match), next, game_->desk()->changed);
 }
 
 Hash128 State::plain_hash_after(const Match& match) const {
