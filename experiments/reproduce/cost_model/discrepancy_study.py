@@ -44,22 +44,21 @@ _RATIO = "of_yardstick"
 class Rewrites:
     """The rewritten graphs that are measured, and the effort.
 
+    Each rule is also applied alone: wherever it applies, and wherever it does in the first part of the graph.
+
     Attributes:
       random: the number of graphs of random rewriting.
-      rules: whether each rule is also applied alone: wherever it applies, and wherever it does in the first part of the
-        graph.
       effort: the effort of each measurement.
     """
 
     random: int
-    rules: bool
     effort: Effort
 
 
 QUICK = Effort(resolution=None, pairs=3, sessions=1, control=False)
 SCALES = {
-    "smoke": Rewrites(4, False, QUICK),
-    "full": Rewrites(60, True, Effort(resolution=0.007, pairs=400, seconds=60, sessions=3, control=False)),
+    "smoke": Rewrites(4, QUICK),
+    "full": Rewrites(60, Effort(resolution=0.007, pairs=400, seconds=60, sessions=3, control=False)),
 }
 TIMINGS = {"smoke": 1, "full": 3}
 """Smallest number of timings of each kernel. A price is their mean, because other users of the machine distort a single
@@ -246,11 +245,11 @@ class MeasuredGraph:
         return record
 
     def _whole(self, start: State) -> list[Rewritten]:
-        made = list(at_random(start, self._scale.random, self._seed))
-        return made + (list(everywhere(start, self._rules.names)) if self._scale.rules else [])
+        at_once = everywhere(start, self._rules.names)
+        return [*at_random(start, self._scale.random, self._seed), *at_once]
 
     def _early(self, start: State) -> list[Rewritten]:
-        return list(early(start, self._rules.names)) if self._scale.rules else []
+        return list(early(start, self._rules.names))
 
     def _measured(self, make: Callable[[State], list[Rewritten]], title: str, part: Path) -> Record:
         """Measures a unit and returns its record.
