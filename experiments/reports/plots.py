@@ -104,20 +104,24 @@ def _colours(labels: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
     return {label: known[label] if label in known else next(free) for label in labels}
 
 
-def plot_returns(path: Path, training: Mapping[str, Curve], real: Mapping[str, Sequence[float]]) -> None:
-    """Draws the returns of the controller in training, and beside them those of its real episodes.
+def plot_training(
+    path: Path, training: Mapping[str, Curve], real: Mapping[str, Sequence[float]], figure_of: str, place: str
+) -> None:
+    """Draws what the controller's episodes bring in training, and beside it what its real episodes bring.
 
     Args:
       path: the PNG to write.
-      training: label -> (updates, returns in percent), in the dream or wherever it was trained.
-      real: label -> returns in percent of real episodes after training.
+      training: label -> (updates, percents).
+      real: label -> percents of real episodes after training.
+      figure_of: the figure of an episode that is shown.
+      place: where the controller was trained.
     """
     figure = Figure(figsize=(8.0, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=[2.2, 1])
     for (label, (steps, values)), colour in zip(training.items(), (BLUE, GREY), strict=False):
         left.plot(steps, values, color=colour, linewidth=1.8, label=label)
     left.legend(frameon=False, fontsize=8)
-    finish(left, "Training", "update", "return [%]")
+    finish(left, f"Training {place}", "update", f"{figure_of} [%]")
     for position, returns in enumerate(real.values()):
         # Points lie side by side in a fixed pattern: equal returns can be counted, and the picture is reproducible.
         offsets = 0.3 * (np.arange(len(returns)) / max(1, len(returns) - 1) - 0.5) if len(returns) > 1 else [0.0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -75,15 +75,10 @@ def draw_plots(run_directory: Path, result: Result, evaluation: Evaluation, expo
         plots.plot_losses(
             picture("World-model losses", "world-model"), {t: curves for t, curves in losses.items() if curves}
         )
-    updates = metrics.read(of_round("controller", result.played_round))
-    if updates and "return" in updates[0]:
+    if training := training_of(metrics.read(of_round("controller", result.played_round)), evaluation):
         place = in_round("in the dream", result.played_round) if result.world == "dream" else "in the real environment"
-        training = {f"mean of each update {place}": "return", "best of each update": "best_return"}
-        plots.plot_returns(
-            picture("Return in training and in real episodes", "returns"),
-            {label: curve(updates, key) for label, key in training.items()},
-            real_returns(evaluation),
-        )
+        title = f"{training.figure.capitalize()} in training and in real episodes"
+        plots.plot_training(picture(title, "returns"), training.curves, training.real, training.figure, place)
     return pictures
 
 
@@ -108,10 +103,34 @@ def curve(records: Sequence[dict[str, Any]], key: str) -> plots.Curve:
     return [record["step"] for record in chosen], [record[key] for record in chosen]
 
 
-def real_returns(evaluation: Evaluation) -> dict[str, list[float]]:
-    """Returns part -> returns of its real episodes, without parts that have no episodes."""
+class Training(NamedTuple):
+    """What episodes have brought in training, and after it in the real environment.
+
+    Attributes:
+      figure: `return`, the sum of rewards; `improvement`, by the best graph of an episode, if it was trained for real.
+      curves: label -> updates and values [%].
+      real: part of the evaluation -> values of its episodes [%], without parts that have no episodes.
+    """
+
+    figure: str
+    curves: dict[str, plots.Curve]
+    real: dict[str, list[float]]
+
+
+def training_of(updates: Sequence[dict[str, Any]], evaluation: Evaluation) -> Training | None:
+    """Returns what the updates of a controller say of its training; None if they say nothing of episodes."""
+    if not updates or "return" not in updates[0]:
+        return None
     parts = {"deterministic": (evaluation.deterministic,), "sampled": evaluation.sampled, "random": evaluation.random}
-    return {part: [sum(record.rewards) for record in records] for part, records in parts.items() if records}
+    played = {part: records for part, records in parts.items() if records}
+    if "percent" in updates[0]:
+        curves = {"mean of each update": "percent", "best so far": "best_percent"}
+        real = {part: [100 * record.improvement for record in records] for part, records in played.items()}
+    else:
+        curves = {"mean of each update": "return", "best of each update": "best_return"}
+        real = {part: [sum(record.rewards) for record in records] for part, records in played.items()}
+    figure = "improvement" if "percent" in updates[0] else "return"
+    return Training(figure, {label: curve(updates, key) for label, key in curves.items()}, real)
 
 
 def report_text(result: Result, pictures: dict[str, str]) -> str:

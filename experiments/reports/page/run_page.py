@@ -16,7 +16,7 @@ from experiments.reports.page.document import Cell, Markup, document, figure, no
 from experiments.reports.page.rewrite_section import COST_CHART, MOST_LISTED, RewriteSection
 from experiments.reports.page.rewrites import drawn
 from experiments.reports.plots import Curve
-from experiments.reports.report import curve, loss_curves, real_returns, stages_of_losses
+from experiments.reports.report import loss_curves, stages_of_losses, training_of
 from experiments.reports.summary import (
     ACCURACY_COLUMNS,
     ROUND_COLUMNS,
@@ -150,15 +150,10 @@ class _RunPage:
                     f"Losses of the world model: {title}",
                     charts.line_chart(curves, "gradient step", "loss", losses=True),
                 )
-        updates = log.read(of_round("controller", result.played_round))
-        if updates and "return" in updates[0]:
-            training = {"mean of each update": "return", "best of each update": "best_return"}
-            curves = {label: curve(updates, key) for label, key in training.items()}
-            yield "Return in training", charts.line_chart(curves, "update", "return [%]")
-            yield (
-                "Return in real episodes after training",
-                charts.strip_chart(real_returns(self.evaluation), "return [%]"),
-            )
+        if training := training_of(log.read(of_round("controller", result.played_round)), self.evaluation):
+            name, label = training.figure.capitalize(), f"{training.figure} [%]"
+            yield f"{name} in training", charts.line_chart(training.curves, "update", label)
+            yield f"{name} in real episodes after training", charts.strip_chart(training.real, label)
 
     def _chart_section(self, specs: Mapping[str, charts.Spec]) -> Iterator[Markup]:
         others = [title for title in specs if title != COST_CHART]

@@ -13,7 +13,7 @@ from rich.console import Console
 from controller.evaluation import Evaluation
 from controller.records import EpisodeRecord
 from environment.statistics.sequential import Verdict
-from experiments.reports.report import played_round_said, write_report
+from experiments.reports.report import played_round_said, training_of, write_report
 from experiments.reports.summary import print_summary
 from experiments.runs.directory import MetricsLog
 from experiments.runs.result import GraphFigures, MeasuredRatio, Result, count_rules
@@ -238,6 +238,20 @@ def test_the_report_shows_rounds_of_recollection(tmp_path: Path) -> None:
     assert "| 0 | 180 | 0.125 | – | 19.500 | 7.250 | – | 12.250 | – |" in text and "after 20 steps" in text
     assert "| 1 | 280 | 0.062 | – | – | – | – | – | – |" in text
     assert "world-model.png" in text and "returns.png" not in text, "the policy of the last round has no log here"
+
+
+def test_training_for_real_shows_improvements_and_training_in_dreams_returns(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    log.append("dream", 1, {"return": 9.0, "best_return": 11.0})
+    log.append("real", 1, {"return": 9.0, "best_return": 11.0, "percent": 2.0, "best_percent": 4.0})
+    record = make_record("deterministic", (4.0, 3.0, 5.0))
+    evaluation = Evaluation(None, record, (), (record, record))
+    real, dream = (training_of(log.read(stage), evaluation) for stage in ("real", "dream"))
+    assert real is not None and dream is not None and training_of([], evaluation) is None
+    assert (real.figure, real.curves["best so far"]) == ("improvement", ([1], [4.0]))
+    assert real.real == {"deterministic": [25.0], "random": [25.0, 25.0]}, "by the best graph of an episode"
+    assert (dream.figure, dream.curves["best of each update"]) == ("return", ([1], [11.0]))
+    assert dream.real["deterministic"] == [sum(record.rewards)]
 
 
 def test_equal_data_give_equal_pictures(tmp_path: Path) -> None:
