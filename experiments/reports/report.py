@@ -124,12 +124,11 @@ def training_of(updates: Sequence[dict[str, Any]], evaluation: Evaluation) -> Tr
     parts = {"deterministic": (evaluation.deterministic,), "sampled": evaluation.sampled, "random": evaluation.random}
     played = {part: records for part, records in parts.items() if records}
     if "percent" in updates[0]:
-        curves = {"mean of each update": "percent", "best so far": "best_percent"}
+        figure, curves = "improvement", {"mean of each update": "percent", "best so far": "best_percent"}
         real = {part: [100 * record.improvement for record in records] for part, records in played.items()}
     else:
-        curves = {"mean of each update": "return", "best of each update": "best_return"}
+        figure, curves = "return", {"mean of each update": "return", "best of each update": "best_return"}
         real = {part: [sum(record.rewards) for record in records] for part, records in played.items()}
-    figure = "improvement" if "percent" in updates[0] else "return"
     return Training(figure, {label: curve(updates, key) for label, key in curves.items()}, real)
 
 

@@ -96,12 +96,11 @@ def print_training(
         console.print(_columns(f"{title}: dream and reality", ROUND_COLUMNS, rows))
     if updates:
         last = updates[-1]
-        figures = [
-            ("mean return of the last update", f"{last['return']:.3f}"),
-            ("its best return", f"{last['best_return']:.3f}"),
-        ]
         if "percent" in last:
             figures = [("mean improvement of the last update's episodes", f"{last['percent']:.2f} %")]
+        else:
+            figures = [("mean return of the last update", f"{last['return']:.3f}")]
+            figures.append(("its best return", f"{last['best_return']:.3f}"))
         if best_real is not None:
             figures.append(("best real episode, estimated improvement", f"{best_real:.2f} %"))
         console.print(_two_columns(f"{title}: training", figures))
