@@ -44,6 +44,8 @@ RUNTIMES = (TENSORFLOW, "openvino", "tensorrt", ONNX_RUNTIME)
 """The runtimes, on the graph as the zoo builds it; those that the device has."""
 BY_CLOCK = "rlflow optimise"
 """The row of our program with its defaults, whose runs are those of `never-slower`."""
+BESIDE = (*RUNTIMES, BY_CLOCK)
+"""What stands beside the controllers."""
 SEEDS = "0,1,2,3,4"
 
 
@@ -54,7 +56,7 @@ class Inference:
     Attributes:
       graph: its name in the zoo.
       plays: the runs whose graphs are timed, by row.
-      ours: the result of our program with its defaults.
+      ours: the result of our program with its defaults; None: without it.
       tools: the runtimes by name.
       reference: the name of the runtime or of the row that all are compared with.
       device: the device.
@@ -63,7 +65,7 @@ class Inference:
 
     graph: str
     plays: Mapping[str, Play]
-    ours: OurBest
+    ours: OurBest | None
     tools: Mapping[str, Tool]
     reference: str
     device: str
@@ -75,8 +77,10 @@ class Inference:
         graphs = {
             row: Tool(runtime.label, runtime, partial(_played, play, progress)) for row, play in self.plays.items()
         }
-        graphs[BY_CLOCK] = Tool(runtime.label, runtime, lambda _: self.ours.model())
-        settings = {row: play.settings for row, play in self.plays.items()} | {BY_CLOCK: self.ours.settings}
+        settings = {row: play.settings for row, play in self.plays.items()}
+        if (ours := self.ours) is not None:
+            graphs[BY_CLOCK] = Tool(runtime.label, runtime, lambda _: ours.model())
+            settings[BY_CLOCK] = ours.settings
         tools = {**self.tools, **graphs}
         comparison = Comparison(self.graph, tools, self.reference, set(graphs), processor(self.device), table=TABLE)
         times = comparison.times(EFFORTS[self.scale], {"graphs": settings})
@@ -132,7 +136,7 @@ class Inferences(NamedTuple):
         Args:
           presets: a sentence on the presets of the controllers.
         """
-        found = f"Controllers minimise {self.costs}. {presets}"
+        found = f"Controllers minimise {self.costs}. {presets}".rstrip()
         return [found, *self.notes, *(f"{row}: {label}." for row, label in self.labels.items())]
 
 
@@ -144,6 +148,7 @@ def inferences(
     graphs: Sequence[str] = GRAPHS,
     players: Mapping[str, Player] | None = None,
     reference: str | None = None,
+    beside: Sequence[str] = BESIDE,
 ) -> Inferences:
     """Plays each controller on each graph and measures; what is finished is not done again.
 
@@ -152,6 +157,7 @@ def inferences(
       graphs: the default graphs.
       players: the controllers by the names of their rows; None: those of the papers' figures.
       reference: the runtime or row that all are compared with; None: TensorFlow, or ONNX Runtime where it is not here.
+      beside: those of `BESIDE` that are timed too.
     Raises:
       UserError: `--processes` is not 1, or something computes something else than its model.
     """
@@ -163,12 +169,13 @@ def inferences(
     units = {play.name: play.unit for found in plays.values() for play in found.values()}
     measures = any(play.config.measures_costs for found in plays.values() for play in found.values())
     played = run_units(list(units.values()), options, progress, measures=measures, times_tensorflow=False)
-    wanted = {name: make for name, make in makers(options.device).items() if name in RUNTIMES}
+    wanted = {name: make for name, make in makers(options.device).items() if name in beside}
     tools, absent = installed(wanted)
     reference = reference or (TENSORFLOW if TENSORFLOW in tools else ONNX_RUNTIME)
-    ours = {name: our_best(name, options.scale, options.device, None, progress) for name in names}
+    by_clock = names if BY_CLOCK in beside else ()
+    ours = {name: our_best(name, options.scale, options.device, None, progress) for name in by_clock}
     timed = [
-        Inference(graph, found, ours[graph], tools, reference, options.device, options.scale)
+        Inference(graph, found, ours.get(graph), tools, reference, options.device, options.scale)
         for (graph, _), found in plays.items()
     ]
     measured = run_units(
@@ -185,7 +192,7 @@ def inferences(
         records[graph].append(record)
     runtime = OnnxRuntime(options.device, THREADS).label
     labels = {name: tools[name].label for name in RUNTIMES if name in tools}
-    labels |= {row: f"the graph of `{row}` in {runtime}" for row in (*players, BY_CLOCK)}
+    labels |= {row: f"the graph of `{row}` in {runtime}" for row in (*players, *([BY_CLOCK] if ours else []))}
     notes = [f"Left out, {name}: {reason}" for name, reason in absent.items()]
     return Inferences(records, played, labels, reference, costs, [*notes, *_refusals(records)])
 

@@ -18,9 +18,9 @@ from functools import partial
 from experiments.executors.units import Record
 from experiments.pipeline.learning import STAGE as TRAINING
 from experiments.reproduce.papers.curves import Curves
-from experiments.reproduce.papers.inference import add_measured, inferences
+from experiments.reproduce.papers.inference import add_measured
 from experiments.reproduce.table import Table
-from experiments.reproduce.xrlflow.results import TASO, by_the_clock
+from experiments.reproduce.xrlflow.results import by_the_clock, timed
 from experiments.reproduce.xrlflow.rows import SEEDS, THOUSAND
 from experiments.runs.progress import ProgressDisplay
 
@@ -41,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Trains, and times the graphs; what is finished is not done again."""
-    found = inferences(options, progress, memory=False, graphs=GRAPHS, players=THOUSAND, reference=TASO)
+    found = timed(options, progress, GRAPHS, THOUSAND)
     presets = "`xrlflow published` has the preset `xrlflow`, `xrlflow 1000` has `demo`."
     table = by_the_clock("A thousand episodes of X-RLflow, by the clock", found, found.about(presets), options)
     points = list(LEARNING.rows_of(found.plays))

@@ -1,4 +1,4 @@
-"""What X-RLflow makes of the graphs of its paper, beside TASO's search and `rlflow optimise` by the clock.
+"""What X-RLflow makes of the graphs of its paper, beside TASO's search.
 
     xrlflow-table2  time that TASO's search saves with and without PET's rules on ResNet-18 and ResNeXt-50 (Table 2)
     xrlflow-fig4    time that each controller's graph saves against TASO's, by the clock (Figure 4)
@@ -28,11 +28,11 @@ from functools import partial
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds
 from experiments.reproduce.papers import heatmap, inference, opttime, runtime
-from experiments.reproduce.papers.inference import ONNX_RUNTIME, RUNTIMES, Inferences, inferences, ratios_of
-from experiments.reproduce.papers.players import chosen_players, presets_text
+from experiments.reproduce.papers.inference import ONNX_RUNTIME, Inferences, inferences, ratios_of
+from experiments.reproduce.papers.players import chosen_players
 from experiments.reproduce.search import transfer
 from experiments.reproduce.search.partial import PRINTED
-from experiments.reproduce.search.plays import ON_PAPER
+from experiments.reproduce.search.plays import ON_PAPER, Player
 from experiments.reproduce.table import UNDEFINED, WHOLE, Experiment, Table, interval_of_seeds
 from experiments.reproduce.xrlflow.rows import GRAPHS, QUICK, SEEDS, players
 from experiments.runs.progress import ProgressDisplay
@@ -63,10 +63,23 @@ COLUMNS = {
 FORMATS = dict.fromkeys(("faster", "low", "high", "of_model"), ".1f")
 
 
+def timed(
+    options: argparse.Namespace, progress: ProgressDisplay, graphs: Sequence[str], rows: Mapping[str, Player]
+) -> Inferences:
+    """Returns the inferences of the controllers' graphs beside that of TASO's search and the model itself.
+
+    Args:
+      graphs: the default graphs.
+      rows: the controllers by the names of their rows.
+    """
+    beside = (ONNX_RUNTIME,)
+    return inferences(options, progress, memory=False, graphs=graphs, players=rows, reference=TASO, beside=beside)
+
+
 def by_the_clock(title: str, found: Inferences, about: Sequence[str], options: argparse.Namespace) -> Table:
     """Returns the table of the times of graphs, which were measured beside that of TASO's search; `about` goes to the
     settings."""
-    rows = [row for row in found.labels if row not in RUNTIMES]
+    rows = [row for row in found.labels if row != ONNX_RUNTIME]
     made, times = list(rows_of(found, rows)), list(runtime.rows_of(found))
     return Table(
         title,
@@ -125,8 +138,9 @@ def _clocked(graphs: Sequence[str], rows: Sequence[str], title: str, printed: st
 
     def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         chosen = chosen_players(rows, options)
-        found = inferences(options, progress, memory=False, graphs=graphs, players=chosen, reference=TASO)
-        about = [*found.about(presets_text(options)), *filter(None, [printed])]
+        found = timed(options, progress, graphs, chosen)
+        presets = " ".join(f"`{row}` has the preset `{each.preset}`." for row, each in chosen.items() if each.learns)
+        about = [*found.about(presets), *filter(None, [printed])]
         return by_the_clock(title, found, about, options)
 
     return Experiment(__doc__ or "", partial(inference.add_options, graphs=graphs, seeds=SEEDS), reproduce)

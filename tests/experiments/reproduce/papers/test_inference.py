@@ -121,6 +121,16 @@ def test_missing_runtimes_are_left_out_and_both_tables_share_their_units(
     assert "Leave it at 1" in failure(capsys, "reproduce", "table2", TINY, "--processes", "2")
 
 
+def test_what_is_not_asked_for_is_not_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(inference, "our_best", lambda *_: pytest.fail("the search by the clock is not asked for"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert main(["reproduce", "xrlflow-table2", TINY, "--scale", "smoke", "--seeds", "0"]) == 0
+    assert {row["row"] for row in read_table("xrlflow-table2")} == {"taso", "taso partial"}
+    about = Path("runs/reproduce/xrlflow-table2/README.md").read_text()
+    assert "ort-all:" in about and "openvino" not in about and "preset" not in about, "neither search learns"
+
+
 @pytest.mark.full
 def test_table2_is_made_from_runs_and_measurements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
