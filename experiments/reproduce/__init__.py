@@ -104,6 +104,7 @@ TABLES = {
         "xrlflow.results:FIGURE8", "X-RLflow: beside equality saturation and TASO, by the clock (Figure 8)"
     ),
     "xrlflow-curve": Entry("xrlflow.curve", "X-RLflow: all 1000 episodes on two small networks"),
+    "xrlflow-rewards": Entry("xrlflow.rewards", "X-RLflow: rewards by the clock against rewards by prices"),
     "xrlflow-compare": Entry(
         "xrlflow.compare", "X-RLflow: what candidate graphs and attention buy, beside the other controllers"
     ),

@@ -33,7 +33,7 @@ from experiments.reproduce.papers.players import chosen_players
 from experiments.reproduce.search import transfer
 from experiments.reproduce.search.partial import PRINTED
 from experiments.reproduce.search.plays import ON_PAPER, Player
-from experiments.reproduce.table import UNDEFINED, WHOLE, Experiment, Table, interval_of_seeds
+from experiments.reproduce.table import UNDEFINED, WHOLE, Experiment, Table, interval_of_seeds, mean_of
 from experiments.reproduce.xrlflow.rows import GRAPHS, QUICK, SEEDS, players
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import RuleSet
@@ -59,8 +59,14 @@ COLUMNS = {
     "low": "95 % interval of this mean, lower end; of the measurement if there is one seed",
     "high": "upper end",
     "of_model": "time that it saves against the model itself in the same runtime, mean of the seeds [%]",
+    "minutes": "for everything before this measurement, mean",
+    "kernels": "timings of kernels, mean; those that an earlier run has made are not made again",
+    "graphs": "timings of whole graphs, mean",
 }
-FORMATS = dict.fromkeys(("faster", "low", "high", "of_model"), ".1f")
+FORMATS = {
+    **dict.fromkeys(("faster", "low", "high", "of_model", "minutes"), ".1f"),
+    **dict.fromkeys(("kernels", "graphs"), ",.0f"),
+}
 
 
 def timed(
@@ -106,6 +112,7 @@ def rows_of(found: Inferences, rows: Sequence[str]) -> Iterator[Record]:
             if len(known) == 1:
                 low, high = 100 * (1 - ratios[0].high), 100 * (1 - ratios[0].low)
             saved = [100 * (1 - ratio.value) for ratio in alone if ratio is not None]
+            runs = [play for play in found.plays if (play["graph"], play["controller"]) == (graph, row)]
             yield {
                 "graph": graph,
                 "row": row,
@@ -114,6 +121,9 @@ def rows_of(found: Inferences, rows: Sequence[str]) -> Iterator[Record]:
                 "low": low,
                 "high": high,
                 "of_model": sum(saved) / len(saved) if saved else UNDEFINED,
+                "minutes": mean_of(runs, "minutes"),
+                "kernels": mean_of(runs, "kernel_timings"),
+                "graphs": mean_of(runs, "end_to_end_timings"),
             }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from environment import zoo
 from experiments.cli import main
 from experiments.config.run import load_config
 from experiments.reproduce.papers.inference import ONNX_RUNTIME, TENSORFLOW, Inferences
-from experiments.reproduce.xrlflow import compare, costs, curve, printed, results, settings, steps
+from experiments.reproduce.search.plays import Play
+from experiments.reproduce.xrlflow import compare, costs, curve, printed, results, rewards, settings, steps
 from experiments.reproduce.xrlflow.rows import GRAPHS, PLAYERS, THOUSAND
 from tests.commands import failure, read_table
 
@@ -56,13 +58,20 @@ def timed(taso: float, ours: float) -> dict[str, Any]:
     return {"times": {"ms": {"value": 10.0, "low": 9.0, "high": 11.0}, "ratios": each, "refused": {}}, "memory": {}}
 
 
+def played(row: str, minutes: float) -> dict[str, Any]:
+    counts = {"kernel_timings": 7, "end_to_end_timings": 0}
+    return {"graph": "bert-base", "controller": row, "minutes": minutes, **counts}
+
+
 def test_graphs_are_compared_with_that_of_taso_and_with_the_model() -> None:
     records = {"bert-base": [timed(0.4, 0.3), timed(0.4, 0.32)], "vit-base": [timed(0.4, 0.4), timed(0.4, 0.41)]}
-    found = Inferences(records, [], {}, "taso", "measured:cpu", [])
+    plays = [played("taso", 1.0), played("xrlflow", 3.0), played("xrlflow", 5.0)]
+    found = Inferences(records, plays, {}, "taso", "measured:cpu", [])
     rows = list(results.rows_of(found, ("taso", "xrlflow")))
     taso, ours, *others = rows
     assert (taso["faster"], taso["of_model"]) == (pytest.approx(0.0), pytest.approx(20.0))
     assert ours["faster"] == pytest.approx(22.5) and ours["low"] < 22.5 < ours["high"] and ours["seeds"] == 2
+    assert [taso["minutes"], ours["minutes"], ours["kernels"], ours["graphs"]] == [1.0, 4.0, 7.0, 0.0]
     assert ours["of_model"] == pytest.approx(38.0) and {row["graph"] for row in others} == {"vit-base"}
     one = next(results.rows_of(found._replace(records={"a": [timed(0.4, 0.3)]}), ("xrlflow",)))
     assert one["low"] < one["faster"] < one["high"], "the interval of the measurement"
@@ -119,6 +128,17 @@ def test_curves_show_improvements_whatever_rewards_are() -> None:
     points = list(curve.LEARNING.rows_of(records))
     assert {(point["step"], point["mean"]) for point in points} == {(1, 1.0), (2, 4.0), (1, 2.0), (2, 5.0)}
     assert curve.of_graph(points, "a") == points and not curve.of_graph(points, "b")
+
+
+def test_rewards_by_the_clock_and_by_prices_differ_in_nothing_else() -> None:
+    plays = [
+        Play("bert-base", row, player, "full", 400, 0, "measured:cpu")
+        for row, player in rewards.players_of("cpu").items()
+        if player.learns
+    ]
+    prices, clock = (play.config for play in plays)
+    assert (prices.costs, clock.costs) == ("measured:cpu", "endtoend:cpu:pairs=4")
+    assert dataclasses.replace(clock, costs=prices.costs) == prices
 
 
 def test_a_graph_without_known_shapes_is_refused(
