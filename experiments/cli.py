@@ -303,7 +303,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def listened() -> int:
         with listening():
-            return _main(arguments)
+            try:
+                return _main(arguments)
+            except ImportError as error:
+                if error.name != "taso_ext._core":
+                    raise
+                print(f"rlflow: {error}", file=sys.stderr)
+                return BAD_INPUT
 
     try:
         return supervised(listened) if arguments is None else listened()

@@ -8,6 +8,14 @@ It uses no TensorFlow and learns nothing. An example:
     onnx.save(model.export(state.graph), "smaller.onnx")
 """
 
+try:
+    import taso_ext._core  # noqa: F401  # it is compiled
+except ModuleNotFoundError as error:
+    raise ImportError(
+        f"RLFlow's engine is not compiled here ({error}). Install the package: `pip install .` or, in a clone, `make "
+        "install`.",
+        name="taso_ext._core",
+    ) from None
 from taso_ext._core import (
     KNOWN_OPERATORS,
     NUM_DTYPES,

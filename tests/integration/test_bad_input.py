@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -276,3 +278,12 @@ def test_a_training_that_comes_to_infinity_is_explained(
     assert status == 2 and "Traceback" not in error
     assert "return_scale = inf" in error.splitlines()[-1] and "ppo's update 1" in error.splitlines()[-1]
     assert not (tmp_path / "out.onnx").exists() and not (tmp_path / "run/checkpoints/controller").exists()
+
+
+@pytest.mark.parametrize("arguments", [["zoo"], ["optimise", VALID, "-o", "out.onnx"]])
+def test_a_clone_that_is_not_compiled_says_how_to_compile_it(arguments: list[str]) -> None:
+    absent = "import sys; sys.modules['taso_ext._core'] = None"
+    code = f"{absent}; from experiments.cli import main; sys.exit(main({arguments}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "Traceback" not in done.stderr and done.stdout == ""
+    assert done.stderr.startswith("rlflow: RLFlow's engine is not compiled here") and "make install" in done.stderr

@@ -64,6 +64,7 @@ CHANGES: Mapping[str, Change] = {
     "no telescoping": Change(DREAM, ("dream.telescoping=false",)),
     "50 steps": Change(DREAM, ("environment.max_steps=50",)),
     "globals": Change(REAL, ("graph_encoder.kind=message_passing",)),
+    "best graph": Change(DREAM, ("ppo.goal=best",)),
     "last graph": Change(REAL, ("ppo_real.goal=last",)),
     "last graph of candidates": Change(CANDIDATES, ("xrlflow.goal=last",)),
     "best graph alone": Change(CANDIDATES, ("xrlflow.reward_share=0",)),
