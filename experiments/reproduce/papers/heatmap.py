@@ -19,7 +19,7 @@ import numpy as np
 from experiments.errors import UserError, nearest_match
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
-from experiments.reproduce.papers.players import PUBLISHED, add_long, chosen_players, presets_text
+from experiments.reproduce.papers.players import PUBLISHED, add_long, chosen_players, presets_of
 from experiments.reproduce.search.controllers import GRAPHS, PLAYERS, QUICK
 from experiments.reproduce.search.plays import ON_PAPER, units_of
 from experiments.reproduce.table import Table
@@ -65,7 +65,7 @@ def reproduce(
         {"applied": ".2f", "runs": ".0f"},
         rows,
         options.command_line,
-        f"{ON_PAPER[0]}; {len(RuleSet.default())} rules. {presets_text(options)}",
+        f"{ON_PAPER[0]}; {len(RuleSet.default())} rules. {presets_of(player)}".rstrip(),
         finding(rows),
         {"rules": partial(draw, rows)} if rows else {},
     )

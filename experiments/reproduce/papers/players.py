@@ -68,6 +68,11 @@ def presets_text(options: argparse.Namespace) -> str:
     return f"Rows `paper` have the preset `{published}`, our rows that learn have `{ours}`."
 
 
+def presets_of(players: Mapping[str, Player]) -> str:
+    """Returns a sentence for each row that learns, on its preset."""
+    return " ".join(f"`{row}` has the preset `{player.preset}`." for row, player in players.items() if player.learns)
+
+
 def _longer(player: Player) -> Player:
     """Returns a player that learns with the preset that its own is the short form of."""
     longer = {short: preset for preset, short in SHORT.items()}

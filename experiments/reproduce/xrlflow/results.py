@@ -29,7 +29,7 @@ from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds
 from experiments.reproduce.papers import heatmap, inference, opttime, runtime
 from experiments.reproduce.papers.inference import ONNX_RUNTIME, Inferences, inferences, ratios_of
-from experiments.reproduce.papers.players import chosen_players
+from experiments.reproduce.papers.players import chosen_players, presets_of
 from experiments.reproduce.search import transfer
 from experiments.reproduce.search.partial import PRINTED
 from experiments.reproduce.search.plays import ON_PAPER, Player
@@ -149,8 +149,7 @@ def _clocked(graphs: Sequence[str], rows: Sequence[str], title: str, printed: st
     def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         chosen = chosen_players(rows, options)
         found = timed(options, progress, graphs, chosen)
-        presets = " ".join(f"`{row}` has the preset `{each.preset}`." for row, each in chosen.items() if each.learns)
-        about = [*found.about(presets), *filter(None, [printed])]
+        about = [*found.about(presets_of(chosen)), *filter(None, [printed])]
         return by_the_clock(title, found, about, options)
 
     return Experiment(__doc__ or "", partial(inference.add_options, graphs=graphs, seeds=SEEDS), reproduce)
