@@ -113,9 +113,14 @@ def _default_preset(options: argparse.Namespace, given: Mapping[str, Any]) -> st
 
 
 def resolved(config: RunConfig) -> RunConfig:
-    """Returns the settings with the controller, the device and the costs that `auto` stands for on this machine."""
+    """Returns the settings with the controller, the device and the costs that `auto` stands for on this machine.
+
+    `endtoend:auto` and the like are costs of the device.
+    """
     controller = "climb" if config.controller == AUTO else config.controller
-    if AUTO not in (config.device, config.costs):
+    kind, *rest = config.costs.split(":")
+    of_device = kind in MEASURED_COSTS and rest[:1] == [AUTO]
+    if AUTO not in (config.device, config.costs) and not of_device:
         return dataclasses.replace(config, controller=controller)
     from environment.runtimes.onnx_runtime import best_device, kernel_devices
 
@@ -126,6 +131,8 @@ def resolved(config: RunConfig) -> RunConfig:
             costs = f"measured:{device}"
         else:  # whole graphs are timed, which takes too long for the episodes that a policy learns from
             costs = "roofline:rtx2070" if worlds_of(controller) else f"endtoend:{device}"
+    elif of_device:
+        costs = ":".join([kind, device, *rest[1:]])
     return dataclasses.replace(config, controller=controller, device=device, costs=costs)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Literal
 
 FORMAT_VERSION = 2
 """Version of stored controllers; it increases whenever the weights of a policy or the state of a learner change their
 meaning."""
+MOST_UNITS = 65536
+"""The largest size of a layer."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,14 +71,20 @@ class PpoConfig:
     def __post_init__(self) -> None:
         for name in ("updates", "batch", "horizon", "epochs", "minibatches", "minibatch"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"ppo: {name} is {getattr(self, name)}; it counts something and must be at least 1.")
+                raise ValueError(f"{name} is {getattr(self, name)}; it counts something and must be at least 1.")
         for name in ("discount", "trace_decay"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"ppo: {name} is {getattr(self, name)}, outside [0, 1].")
-        if not self.reward_share >= 0:
-            raise ValueError(f"ppo: reward_share is {self.reward_share}; a share must be at least 0.")
+                raise ValueError(f"{name} is {getattr(self, name)}, outside [0, 1].")
+        for name in ("learning_rate", "last_learning_rate", "decay_power", "value_weight", "reward_share"):
+            require_finite(name, getattr(self, name), 0.0)
+        for name in ("rule_entropy", "location_entropy"):
+            for weight in getattr(self, name):
+                require_finite(name, weight, 0.0)
+        for name in ("gradient_norm", "target_divergence"):
+            if getattr(self, name) is not None and not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0.")
         if not 0 < self.clip < 1:
-            raise ValueError(f"ppo: clip is {self.clip}; the ratio's bound must lie strictly between 0 and 1.")
+            raise ValueError(f"clip is {self.clip}; the ratio's bound must lie strictly between 0 and 1.")
 
     @property
     def episodes(self) -> int:
@@ -122,3 +131,30 @@ class PolicyConfig:
     width: int = 32
     mask_width: int = 32
     noop_logit: float = -4.0
+
+    def __post_init__(self) -> None:
+        require_sizes("torso", *self.torso)
+        require_sizes("width", self.width)
+        require_sizes("mask_width", self.mask_width)
+        require_finite("noop_logit", self.noop_logit, -math.inf)
+
+
+def require_finite(name: str, value: float, least: float) -> None:
+    """Checks a setting that is a finite number of at least `least`.
+
+    Raises:
+      ValueError: it is not.
+    """
+    if not (math.isfinite(value) and value >= least):
+        raise ValueError(f"{name} is {value}; it must be a number{f' of at least {least:g}' * math.isfinite(least)}.")
+
+
+def require_sizes(name: str, *sizes: int) -> None:
+    """Checks the sizes of layers.
+
+    Raises:
+      ValueError: one of them is no size, or so large that it must be an error.
+    """
+    for size in sizes:
+        if not 1 <= size <= MOST_UNITS:
+            raise ValueError(f"{name} is {size}; it must be at least 1 and at most {MOST_UNITS:,}.")

@@ -33,7 +33,7 @@ class CandidateObservation(NamedTuple):
       kind: int32 [S, (graphs)], the number of the kind of each graph.
       candidates: int32 [S, (graphs)], index rule · P + location of the rewrite that leads to each graph, with
         P = `env.num_places`; the first is NO-OP, R · P.
-      dropped: int32 [S], candidates that there was no place for.
+      dropped: int32 [S], rewrites that are no candidates because there was no place for them.
     """
 
     nodes: tf.RaggedTensor
@@ -59,7 +59,8 @@ class CandidateView(GraphView):
         Args:
           env: the environment.
           reach: the number of edges over which the network looks.
-          most: the largest number of candidates of a state; later ones, in the order of rules, are dropped and counted.
+          most: the largest number of candidates of a state; later ones, in the order of rules, are dropped. They are
+            counted, and so are rewrites for which the environment has no location (`environment.max_locations`).
         """
         super().__init__(env, reach)
         self._most = most
@@ -71,7 +72,8 @@ class CandidateView(GraphView):
         kept = legal[: self._most]
         self._candidates = np.append(env.num_rules * env.num_places, kept[:, 0] * env.num_places + kept[:, 1])
         of_kinds = by_kind(parts, counts, len(self._candidates))
-        row = (*nodes_and_edges, *of_kinds, self._candidates, np.array(len(legal) - len(kept)))
+        dropped = len(legal) - len(kept) + state.truncated_matches
+        row = (*nodes_and_edges, *of_kinds, self._candidates, np.array(dropped))
         return stack(CandidateObservation, [row], _DTYPES, ("dropped",))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from controller.ppo.config import PpoConfig
+from controller.ppo.config import PpoConfig, require_sizes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +25,8 @@ class XrlflowConfig(PpoConfig):
       log_cost: whether nodes also show the logarithm of what their operator costs by itself.
       noop: whether a policy may stay with the present graph, NO-OP, while there is a candidate. Where the best graph of
         an episode counts it has no use for it.
+      pool: what the update of a graph reads of its nodes: their `sum`, as published, or their `mean`, which is of one
+        size in graphs of ten and of a thousand nodes.
       width: size of the embedding of a node.
       layers: number of graph-attention layers.
       embedding: size of the embedding of a graph.
@@ -43,6 +45,7 @@ class XrlflowConfig(PpoConfig):
     log_extents: bool = True
     log_cost: bool = False
     noop: bool = True
+    pool: Literal["mean", "sum"] = "mean"
     width: int = 64
     layers: int = 5
     embedding: int = 32
@@ -50,9 +53,11 @@ class XrlflowConfig(PpoConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, least in (("slots", 2), ("width", 1), ("layers", 1), ("embedding", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"xrlflow: {name} is {getattr(self, name)}; it must be at least {least}.")
+        require_sizes("torso", *self.torso)
+        for name in ("slots", "width", "layers", "embedding"):
+            require_sizes(name, getattr(self, name))
+        if self.slots < 2:
+            raise ValueError(f"slots is {self.slots}; it must be at least 2, one of which is the present graph's.")
 
     @property
     def reach(self) -> int:

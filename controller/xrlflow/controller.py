@@ -38,11 +38,8 @@ class XrlflowController(PpoController):
         return cls(policy, config, view=policy.view, seed=seed, sampling_temperature=sampling_temperature)
 
     def metrics_of(self, played: Trajectory) -> dict[str, float]:
-        """Returns the figures of a rollout; among them, if the head has a limit, `dropped`: the mean number of
-        candidates of a state that there was no place for."""
-        figures = super().metrics_of(played)
-        if not self._policy.drops:
-            return figures
+        """Returns the figures of a rollout; among them `dropped`, the mean number of rewrites of a state that are no
+        candidates because there was no place for them."""
         steps = played.alive.numpy().ravel()
         dropped = played.state.dropped.numpy()[: len(steps)]
-        return figures | {"dropped": float(dropped[steps].mean())}
+        return super().metrics_of(played) | {"dropped": float(dropped[steps].mean())}

@@ -50,7 +50,7 @@ class CandidateEncoder(snt.Module):
 
     def __init__(self, config: XrlflowConfig, name: str | None = None) -> None:
         super().__init__(name=name)
-        self._log_cost, self._log_extents = config.log_cost, config.log_extents
+        self._log_cost, self._log_extents, self._pool = config.log_cost, config.log_extents, config.pool
         draw = snt.initializers.TruncatedNormal(stddev=1.0)
         self._operators = tf.Variable(draw([NUM_FEATURE_OPERATORS, config.width], tf.float32), name="operators")
         self._of_node = snt.Linear(config.width, name="node")
@@ -74,9 +74,9 @@ class CandidateEncoder(snt.Module):
         present = tf.gather(first_kind, states)
         change = tf.where((present == tf.range(number))[:, tf.newaxis], 0.0, sums)
         total, size = tf.split(tf.gather(sums, present) + change, [embeddings.shape[1], 1], axis=1)
-        mean = total / tf.maximum(size, 1.0)  # the rows of padding have no nodes
+        pooled = total if self._pool == "sum" else total / tf.maximum(size, 1.0)  # the rows of padding have no nodes
         kind = seen.kind.flat_values + tf.gather(first_kind, seen.kind.value_rowids())
-        return EncodedGraphs(self._of_graph(mean), change[:, :-1], states, kind)
+        return EncodedGraphs(self._of_graph(pooled), change[:, :-1], states, kind)
 
     def _extents(self, over_scale: tf.Tensor) -> tf.Tensor:
         return tf.math.log1p(EXTENT_SCALE * over_scale) / 8.0 if self._log_extents else over_scale

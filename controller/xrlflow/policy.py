@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +14,7 @@ from controller.policies.layers import POLICY_GAIN, Mlp, Orthogonal, Torso, Valu
 from controller.worlds.candidate_view import CandidateObservation, CandidateView
 from controller.xrlflow.config import XrlflowConfig
 from controller.xrlflow.encoder import CandidateEncoder, EncodedGraphs
+from taso_ext.errors import ModelWarning
 
 
 class Head(Protocol):
@@ -92,12 +94,16 @@ class CandidatePolicy(snt.Module):
         self._encoder = CandidateEncoder(config)
         rng = np.random.default_rng(seed)
         self._head: Head = FlatHead(config, rng) if config.head == "flat" else PointerHead(config, rng)
-        self.distribution_and_value(self.view(env).reset()[0])  # creates all weights, so that they can be restored
-
-    @property
-    def drops(self) -> bool:
-        """Whether there is a limit of the number of candidates that can be chosen from."""
-        return self._config.head == "flat"
+        seen = self.view(env).reset()[0]
+        self.distribution_and_value(seen)  # creates all weights, so that they can be restored
+        if dropped := int(seen.dropped[0]):
+            number = int(seen.candidates.row_lengths()[0]) - 1 + dropped
+            warnings.warn(
+                f"{dropped} of the {number} rewrites of the start graph cannot be chosen: there is no place for them. "
+                f"{'xrlflow.slots' if config.head == 'flat' else 'environment.max_locations'} makes more places.",
+                ModelWarning,
+                stacklevel=2,
+            )
 
     def view(self, env: Any) -> CandidateView:
         """Returns an environment as the policy sees it."""

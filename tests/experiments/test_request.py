@@ -62,6 +62,8 @@ def test_what_does_not_go_together_is_said(options: list[str], said: str, tmp_pa
         (["--set", "ppo.updates=3"], "ppo", "measured:cpu"),
         (["--preset", "demo"], "ppo", "measured:cpu"),
         (["--preset", "paper"], "ppo", "roofline:rtx2070"),
+        (["--preset", "xrlflow"], "xrlflow", "endtoend:cpu"),
+        (["--costs", "measured:auto:noise=resampled", "--device", "cpu"], "climb", "measured:cpu:noise=resampled"),
         (["--controller", "taso"], "taso", "measured:cpu"),
         (["--controller", "auto"], "climb", "measured:cpu"),
         (["--controller", "auto", "--costs", "roofline:v100"], "ppo", "roofline:v100"),

@@ -6,7 +6,11 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
+from onnx.numpy_helper import from_array
 
 import experiments
 from experiments.cli import main
@@ -78,3 +82,34 @@ def test_bad_settings_are_one_clear_error(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert said in failure(capsys, *arguments(Path("out.onnx"), "--controller", "xrlflow", *options))
+
+
+def two_branches(path: Path) -> None:
+    """Writes a model of the user's: two linear maps of one input, rectified, side by side."""
+    rng = np.random.default_rng(0)
+    weights = [from_array(rng.normal(size=(16, 8)).astype(np.float32), name) for name in ("left", "right")]
+    nodes = [helper.make_node("MatMul", ["x", name], [f"{name}_map"]) for name in ("left", "right")]
+    nodes += [helper.make_node("Relu", [f"{name}_map"], [f"{name}_out"]) for name in ("left", "right")]
+    nodes += [helper.make_node("Concat", ["left_out", "right_out"], ["y"], axis=1)]
+    value = helper.make_tensor_value_info
+    inputs, outputs = [value("x", TensorProto.FLOAT, ["rows", 16])], [value("y", TensorProto.FLOAT, ["rows", 16])]
+    graph = helper.make_graph(nodes, "two branches", inputs, outputs, weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+
+
+def test_a_model_of_the_user_is_rewritten_as_published_by_the_clock(tmp_path: Path) -> None:
+    two_branches(tmp_path / "model.onnx")
+    given = ["optimise", str(tmp_path / "model.onnx"), "-o", str(tmp_path / "out.onnx"), "--dim", "rows=4"]
+    few = [
+        *("environment.max_steps=6", "evaluate.sampled_episodes=1", "xrlflow.slots=20"),
+        *("measure.pairs=2", "measure.sessions=1", "measure.resolution=1"),
+    ]
+    changes = [part for setting in (*SMALL, *few) for part in ("--set", setting)]
+    clock = ["--preset", "xrlflow", "--costs", "endtoend:auto:pairs=2", "--run-dir", str(tmp_path / "run")]
+    assert main([*given, *clock, *changes]) == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (result["controller"], result["world"]) == ("xrlflow", "real")
+    assert result["counts"]["end_to_end_timings"] > 1 and (tmp_path / "out.onnx").is_file()
+    config = experiments.load(tmp_path / "run").config
+    assert (config.costs, config.environment.reward) == ("endtoend:cpu:pairs=2", "percent:every=5,bonus=0.1")
+    assert (config.xrlflow.head, config.xrlflow.pool) == ("flat", "sum")

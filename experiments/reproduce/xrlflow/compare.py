@@ -4,16 +4,18 @@ rlflow reproduce xrlflow-compare
 rlflow reproduce xrlflow-compare squeezenet1.1 --rows "xrlflow,ppo pointer" --seeds 0
 
 The pointer of PPO scores rewrites from the embeddings of the nodes that they replace, in the present graph only. Rows
-that learn in the real environment are also compared at equal time: that of the shortest of their trainings on a graph.
-A run takes up to 30 minutes; those of `rlflow reproduce controllers` are shared. All rows but X-RLflow and `ppo
-pointer` can also carry a rule out everywhere.
+that learn in the real environment are also compared at equal time, that of the shorter training of `xrlflow` and `ppo
+pointer`, if one processor ran them. A run takes up to 40 minutes; those of `rlflow reproduce controllers` are shared.
+Each row has the settings that suit it, and all but X-RLflow and `ppo pointer` can also carry a rule out everywhere.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
+from experiments.executors.provenance import KEY
 from experiments.executors.units import Record
 from experiments.pipeline.learning import STAGE as TRAINING
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
@@ -33,8 +35,11 @@ COLUMNS = {
     "high": "upper end",
     "minutes": "for everything, mean",
     "real_steps": "steps of the exact engine, mean",
-    "equal": "improvement of the best episode of training in the time of the shortest training of a row, mean [%]",
+    "equal": "improvement of the best episode of training in the time of the shorter training of `xrlflow` and `ppo "
+    "pointer` with the same seed, mean [%]; –: not all of these ran on one processor",
 }
+PAIR = ("xrlflow", "ppo pointer")
+"""The rows that are compared."""
 FORMATS = {**dict.fromkeys(("gain", "low", "high", "equal"), ".2f"), "minutes": ".1f", "real_steps": ",.0f"}
 
 
@@ -65,13 +70,11 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
     """Yields a row for each controller on each graph."""
     for graph in dict.fromkeys(record["graph"] for record in records):
         here = [record for record in records if record["graph"] == graph]
-        for_real = [record for record in here if record["world"] == "real"]
-        first = min((record["stages"][TRAINING] for record in for_real), default=0.0)
+        within = equal_times(here)
         for row in dict.fromkeys(record["controller"] for record in here):
             same = [record for record in here if record["controller"] == row]
-            equal = [
-                found for record in same if record in for_real and (found := gain_within(record, first)) is not None
-            ]
+            found = [_gain_at(record, within.get(record["seed"])) for record in same]
+            equal = [gain for gain in found if gain is not None]
             yield {
                 "graph": graph,
                 "row": row,
@@ -89,15 +92,49 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
             }
 
 
+class Span(NamedTuple):
+    """The time that rows are compared at.
+
+    Attributes:
+      seconds: of training.
+      processor: the one that both trainings ran on.
+    """
+
+    seconds: float
+    processor: str
+
+
+def equal_times(records: Sequence[Record]) -> dict[int, Span]:
+    """Returns by seed the time of the shorter training of `xrlflow` and `ppo pointer` on a graph."""
+    spans: dict[int, list[Span]] = {}
+    for record in records:
+        if record["controller"] in PAIR:
+            span = Span(record["stages"][TRAINING], _processor(record))
+            spans.setdefault(record["seed"], []).append(span)
+    pairs = {seed: both for seed, both in spans.items() if len(both) == len(PAIR)}
+    return {seed: min(both) for seed, both in pairs.items() if len({span.processor for span in both}) == 1}
+
+
+def _gain_at(record: Record, span: Span | None) -> float | None:
+    if span is None or record["world"] != "real" or _processor(record) != span.processor:
+        return None
+    return gain_within(record, span.seconds)
+
+
+def _processor(record: Record) -> str:
+    """Returns the processor of a run; of runs before it was recorded, an empty text."""
+    return str(record.get(KEY, {}).get("processor", ""))
+
+
 def finding(rows: Sequence[Record]) -> str:
     """Returns on how many graphs X-RLflow gains more than the pointer of PPO, in all its time and at equal time."""
     by_row = {(row["graph"], row["row"]): row for row in rows}
     said = []
     for key, text in (("gain", "at its end"), ("equal", "at equal time")):
         pairs = [
-            (row[key], by_row[graph, "ppo pointer"][key])
+            (row[key], by_row[graph, PAIR[1]][key])
             for (graph, name), row in by_row.items()
-            if name == "xrlflow" and (graph, "ppo pointer") in by_row
+            if name == PAIR[0] and (graph, PAIR[1]) in by_row
         ]
         known = [(float(one), float(other)) for one, other in pairs if UNDEFINED not in (one, other)]
         more = sum(one > other for one, other in known)

@@ -39,13 +39,13 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         {},
         rows,
         options.command_line,
-        "Printed: Table 4 of X-RLflow and its section 3.",
+        "Printed: Table 4 of X-RLflow and its section 3, or its published code.",
         finding(rows),
     )
 
 
 def rows_of(preset: RunConfig, ours: RunConfig) -> list[Record]:
-    """Returns a row for each setting that the paper prints."""
+    """Returns a row for each setting that the paper prints or its code has."""
     found = []
     for name, printed in SETTINGS.items():
         values = {"printed": printed, "preset": _value(preset, name), "ours": _value(ours, name)}

@@ -41,9 +41,14 @@ def test_candidates_are_counted_in_states_of_random_play(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", "xrlflow-table3", "bert-base-tiny", "--scale", "smoke"]) == 0
     (row,) = read_table("xrlflow-table3")
-    assert float(row["candidates"]) > 10 and int(row["most"]) >= int(row["start"]) and float(row["beyond"]) == 0.0
+    assert (
+        float(row["candidates"]) > 10
+        and int(row["most"]) >= int(row["start"]) >= int(row["graphs"]) > 10
+        and float(row["beyond"]) == 0.0
+    )
     found = [{"graph": "vit-base", "candidates": 64.0, "printed": 32}, {"graph": "a", "candidates": 1.0, "printed": 2}]
-    assert "on 1 of 2 graphs. They are 2.0 to 2.0 times as many." in steps.finding(found)
+    assert "Over 2 graphs, a state has 0.5 to 2.0 times as many candidates" in steps.finding(found)
+    assert steps.finding([]) == "The paper prints none of these graphs."
 
 
 def test_sums_of_kernels_are_compared_with_times() -> None:
@@ -91,6 +96,7 @@ def trained(row: str, seconds: float, best: list[float], world: str = "real") ->
         "own": 30.0,
         "minutes": 1.0,
         "real_steps": 9,
+        "made": {"processor": "one"},
         "stages": {"load": 1.0, "controller": seconds},
         "curves": {"controller": curve},
     }
@@ -99,10 +105,14 @@ def trained(row: str, seconds: float, best: list[float], world: str = "real") ->
 def test_rows_are_compared_in_the_time_of_the_one_that_is_trained_first() -> None:
     slow = trained("xrlflow", 40.0, [5.0, 20.0, 60.0])
     quick = trained("ppo pointer", 20.0, [1.0, 2.0, 10.0])
-    rows = {row["row"]: row for row in compare.rows_of([slow, quick, trained("ppo dream", 1.0, [0.0] * 3, "dream")])}
+    others = [trained("ppo dream", 1.0, [0.0] * 3, "dream"), trained("ppo real", 4.0, [1.0, 2.0, 3.0])]
+    others[1]["made"] = {"processor": "another one"}
+    rows = {row["row"]: row for row in compare.rows_of([slow, quick, *others])}
     assert rows["xrlflow"]["equal"] == pytest.approx(100 * (1 - 2.718281828**-0.2))
     assert rows["ppo pointer"]["equal"] == pytest.approx(100 * (1 - 2.718281828**-0.1))
     assert rows["ppo dream"]["equal"] == "–", "its returns are dreamed"
+    assert rows["ppo real"]["equal"] == "–", "it ran on another processor"
+    assert not compare.equal_times([slow]) and not compare.equal_times([slow, {**quick, **others[1], "seed": 1}])
     assert compare.gain_within(slow, 1.0) == 0.0, "nothing was done by then"
     assert "on 0 of 1 graphs at its end and on 1 of 1 graphs at equal time" in compare.finding(list(rows.values()))
 
