@@ -12,7 +12,7 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from environment.costs.prices.settings import processor
 from environment.runtimes import OnnxRuntime
@@ -49,6 +49,33 @@ BESIDE = (*RUNTIMES, BY_CLOCK)
 SEEDS = "0,1,2,3,4"
 
 
+class Playable(Protocol):
+    """A run that ends with a graph."""
+
+    @property
+    def name(self) -> str:
+        """The name of its unit of work."""
+
+    @property
+    def settings(self) -> Record:
+        """Everything that its result depends on."""
+
+    @property
+    def measures_costs(self) -> bool:
+        """Whether its costs are measured on this machine."""
+
+    @property
+    def unit(self) -> Unit:
+        """The unit of work that finishes it."""
+
+    def models(self, progress: ProgressDisplay) -> tuple[CheckedModel, CheckedModel]:
+        """Returns the start graph and the one that it ends with, as models."""
+
+
+Plays = Mapping[tuple[str, int], Mapping[str, Playable]]
+"""Runs by graph and seed, and row."""
+
+
 @dataclass(frozen=True)
 class Inference:
     """The inferences of one graph with one seed: a unit of work.
@@ -64,7 +91,7 @@ class Inference:
     """
 
     graph: str
-    plays: Mapping[str, Play]
+    plays: Mapping[str, Playable]
     ours: OurBest | None
     tools: Mapping[str, Tool]
     reference: str
@@ -89,7 +116,7 @@ class Inference:
         return {"times": times, "memory": found}
 
 
-def _played(play: Play, progress: ProgressDisplay, _: CheckedModel) -> CheckedModel:
+def _played(play: Playable, progress: ProgressDisplay, _: CheckedModel) -> CheckedModel:
     return play.models(progress)[1]
 
 
@@ -153,21 +180,47 @@ def inferences(
     """Plays each controller on each graph and measures; what is finished is not done again.
 
     Args:
-      memory: whether memory is measured too.
       graphs: the default graphs.
       players: the controllers by the names of their rows; None: those of the papers' figures.
+      memory, reference, beside: as in `inferences_of`.
+    Raises:
+      UserError: `--processes` is not 1, or something computes something else than its model.
+    """
+    names, seeds = chosen_graphs(options, graphs, QUICK), chosen_seeds(options, SEEDS)
+    players = chosen_players(list(PLAYERS), options) if players is None else players
+    plays = _plays(names, players, seeds, chosen_costs(options), options)
+    return inferences_of(plays, options, progress, memory=memory, reference=reference, beside=beside)
+
+
+def chosen_costs(options: argparse.Namespace) -> str:
+    """Returns what controllers minimise."""
+    return options.costs or (PRICES if options.scale == "smoke" else f"measured:{options.device}")
+
+
+def inferences_of(
+    plays: Plays,
+    options: argparse.Namespace,
+    progress: ProgressDisplay,
+    *,
+    memory: bool,
+    reference: str | None = None,
+    beside: Sequence[str] = BESIDE,
+) -> Inferences:
+    """Finishes runs and measures their graphs; what is finished is not done again.
+
+    Args:
+      plays: the runs; every graph and seed has the same rows.
+      memory: whether memory is measured too.
       reference: the runtime or row that all are compared with; None: TensorFlow, or ONNX Runtime where it is not here.
       beside: those of `BESIDE` that are timed too.
     Raises:
       UserError: `--processes` is not 1, or something computes something else than its model.
     """
     require_one_process(options)
-    names, seeds = chosen_graphs(options, graphs, QUICK), chosen_seeds(options, SEEDS)
-    players = chosen_players(list(PLAYERS), options) if players is None else players
-    costs = options.costs or (PRICES if options.scale == "smoke" else f"measured:{options.device}")
-    plays = _plays(names, players, seeds, costs, options)
+    names = list(dict.fromkeys(graph for graph, _ in plays))
+    players = next(iter(plays.values()))
     units = {play.name: play.unit for found in plays.values() for play in found.values()}
-    measures = any(play.config.measures_costs for found in plays.values() for play in found.values())
+    measures = any(play.measures_costs for found in plays.values() for play in found.values())
     played = run_units(list(units.values()), options, progress, measures=measures, times_tensorflow=False)
     wanted = {name: make for name, make in makers(options.device).items() if name in beside}
     tools, absent = installed(wanted)
@@ -194,7 +247,7 @@ def inferences(
     labels = {name: tools[name].label for name in RUNTIMES if name in tools}
     labels |= {row: f"the graph of `{row}` in {runtime}" for row in (*players, *([BY_CLOCK] if ours else []))}
     notes = [f"Left out, {name}: {reason}" for name, reason in absent.items()]
-    return Inferences(records, played, labels, reference, costs, [*notes, *_refusals(records)])
+    return Inferences(records, played, labels, reference, chosen_costs(options), [*notes, *_refusals(records)])
 
 
 def _plays(

@@ -142,9 +142,14 @@ class Play:
         known: Record = {"config": in_effect(config), "fingerprint": fingerprint(self.graph)}
         if config.uses_world_model:
             known["formats"] = {"world_model": FORMAT_VERSION}
-        if config.measures_costs:
+        if self.measures_costs:
             known["setting"] = str(setting_of(OnnxRuntime(self.device)))
         return known
+
+    @property
+    def measures_costs(self) -> bool:
+        """Whether its costs are measured on this machine."""
+        return self.config.measures_costs
 
     @property
     def name(self) -> str:
@@ -163,7 +168,7 @@ class Play:
         def work() -> Record:
             return {"settings": self.settings, **play(self.row, self.request, progress)}
 
-        anywhere = not self.config.measures_costs
+        anywhere = not self.measures_costs
         return once(UNITS, self.name, self.settings, work, anywhere=anywhere, agree=same_effect)
 
     @property
@@ -200,8 +205,8 @@ class Play:
 
 
 def slug(row: str) -> str:
-    """Returns the name of a row as a part of a file's name."""
-    return row.replace(",", "").replace(" ", "-")
+    """Returns the name of a row or a graph as a part of a file's name."""
+    return row.replace(",", "").translate(str.maketrans(" :=", "---"))
 
 
 def units_of(

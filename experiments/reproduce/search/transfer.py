@@ -16,19 +16,22 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+from experiments.config.run import RunConfig
 from experiments.errors import UserError
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path
 from experiments.pipeline.controller import prepare_controller
+from experiments.pipeline.load import load
 from experiments.pipeline.trained import playing_config
 from experiments.reproduce.options import add_seeds, chosen_seeds, named, run_units
 from experiments.reproduce.search.controllers import PLAYERS
-from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Play, Player, play
+from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Play, Player, best_graph, play
 from experiments.reproduce.table import Table, interval_of_seeds, mean_of
 from experiments.request import Request
 from experiments.runs.progress import ProgressDisplay
 from experiments.studies.setting import fingerprint
 from taso_ext import RuleSet
+from taso_ext.onnx_io.checked_model import CheckedModel
 
 NAME = "transfer"
 SEEDS = "0,1,2"
@@ -141,33 +144,61 @@ class Move:
     @property
     def unit(self) -> Unit:
         """The unit of work. All moves of one training wait for each other, because the first one may have to train."""
-        return Unit(f"{self._name} for {self.costs}", self.record, lane=self.play.name)
+        return Unit(f"{self.name} for {self.costs}", self.record, lane=self.play.name)
 
     @property
-    def _name(self) -> str:
+    def name(self) -> str:
+        """The name of the unit."""
         return f"{self.play.name}-on-{self.graph}"
+
+    @property
+    def settings(self) -> Record:
+        """Everything that the result depends on."""
+        return {"trained": self.play.settings, "costs": self.costs, "graph": fingerprint(self.graph)}
+
+    @property
+    def measures_costs(self) -> bool:
+        """Whether its costs are measured on this machine."""
+        return self._config.measures_costs
+
+    @property
+    def _config(self) -> RunConfig:
+        return dataclasses.replace(self.play.config, costs=self.costs)
 
     def record(self, progress: ProgressDisplay) -> Record:
         """Returns the record of the unit; a finished one is not done again."""
-        place = {"costs": self.costs, "graph": fingerprint(self.graph)}
-        settings = {"trained": self.play.settings, **place}
 
         def work() -> Record:
             run, loaded = self.play.begun(progress)
             prepare_controller(run, loaded)
             trained = run.directory.path
-            changes = (*ON_PAPER, f"costs={self.costs}")
+            changes = (*ON_PAPER, f"costs={self.costs}", f"device={self.play.device}")
             config = playing_config(trained, "demo", {"seed": self.play.seed}, changes)
-            directory = unit_path(NAME, self._name, settings).with_suffix("")
+            directory = unit_path(NAME, self.name, self.settings).with_suffix("")
             request = Request(self.graph, None, config, directory, (NAME,), trained)
             return {
-                "settings": settings,
+                "settings": self.settings,
                 "trained_on": self.play.graph,
                 "costs": self.costs,
                 **play(self.play.row, request, progress),
             }
 
-        return once(NAME, self._name, settings, work, anywhere=True)
+        return once(NAME, self.name, self.settings, work, anywhere=not self.measures_costs)
+
+    def models(self, progress: ProgressDisplay) -> tuple[CheckedModel, CheckedModel]:
+        """Returns the start graph and the one that the controller is credited with, as models.
+
+        Raises:
+          ModelError: a graph can be written in no opset.
+          UserError: the rewrites of the record do not lead to its graph any more.
+        """
+        loaded = load(self.graph, self._config)
+        best = best_graph(self.record(progress), loaded)
+        if best is None:
+            file = unit_path(NAME, self.name, self.settings)
+            raise UserError(f"{file} is of an older version: its rewrites lead to another graph. Remove it.")
+        export = loaded.model.export_checked
+        return export(loaded.model.graph), export(best)
 
 
 def units_of(

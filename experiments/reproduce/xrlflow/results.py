@@ -4,7 +4,7 @@
     xrlflow-fig4    time that each controller's graph saves against TASO's, by the clock (Figure 4)
     xrlflow-fig5    rules that are applied on each graph (Figure 5)
     xrlflow-fig6    optimisation time (Figure 6)
-    xrlflow-fig7    other input shapes: trained on one, played on several (Figure 7)
+    xrlflow-fig7    other input shapes: trained on one, played on several, by the clock (Figure 7)
     xrlflow-fig8    Tensat's equality saturation beside X-RLflow and TASO, by the clock (Figure 8)
 
 rlflow reproduce xrlflow-table2
@@ -14,7 +14,7 @@ rlflow reproduce xrlflow-fig6
 rlflow reproduce xrlflow-fig7
 rlflow reproduce xrlflow-fig8
 
-Controllers minimise prices; in Table 2 and Figures 4 and 8 those of kernels on this machine, so that a thousand
+Controllers minimise prices; in Table 2 and Figures 4, 7 and 8 those of kernels on this machine, so that a thousand
 episodes need no clock, and the clock judges the result. A run of X-RLflow takes up to half an hour, the others take a
 few minutes. Figure 8 needs the extra `saturation`.
 """
@@ -32,7 +32,7 @@ from experiments.reproduce.papers.inference import ONNX_RUNTIME, Inferences, inf
 from experiments.reproduce.papers.players import chosen_players, presets_of
 from experiments.reproduce.search import transfer
 from experiments.reproduce.search.partial import PRINTED
-from experiments.reproduce.search.plays import ON_PAPER, Player
+from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Play, Player, slug
 from experiments.reproduce.table import UNDEFINED, WHOLE, Experiment, Table, interval_of_seeds, mean_of
 from experiments.reproduce.xrlflow.rows import GRAPHS, QUICK, SEEDS, players
 from experiments.runs.progress import ProgressDisplay
@@ -43,10 +43,10 @@ OF_FIGURE8 = ("inception-v3", "squeezenet1.1", "resnext50", "bert-base")
 """The graphs of Figure 4 that Tensat's paper has too."""
 ROWS = ("taso", "xrlflow")
 TASO = "taso"
-SHAPES: Mapping[str, Sequence[tuple[str, str]]] = {
-    "dalle-mini": [(f"dalle-mini:sequence={tokens}", transfer.ITS_COSTS) for tokens in (8, 32, 64)],
-    "inception-v3": [(f"inception-v3:image_size={size}", transfer.ITS_COSTS) for size in (224, 256, 330)],
-    "squeezenet1.1-tiny": [("squeezenet1.1-tiny:image_size=48", transfer.ITS_COSTS)],
+SHAPES: Mapping[str, Sequence[str]] = {
+    "dalle-mini": [f"dalle-mini:sequence={tokens}" for tokens in (8, 32, 64)],
+    "inception-v3": [f"inception-v3:image_size={size}" for size in (224, 256, 330)],
+    "squeezenet1.1-tiny": ["squeezenet1.1-tiny:image_size=48"],
 }
 """The shapes that are played, by the graph that was trained on; the last one is for a quick look."""
 TRAINED_ON = {"smoke": ("squeezenet1.1-tiny",), "full": ("dalle-mini", "inception-v3")}
@@ -95,7 +95,10 @@ def by_the_clock(title: str, found: Inferences, about: Sequence[str], options: a
         options.command_line,
         "\n".join(f"- {line}" for line in about),
         finding(made),
-        {name: partial(runtime.draw, name, [row for row in times if row["graph"] == name]) for name in found.records},
+        {
+            slug(name): partial(runtime.draw, name, [row for row in times if row["graph"] == name])
+            for name in found.records
+        },
     )
 
 
@@ -200,9 +203,7 @@ FIGURE6 = Experiment(__doc__ or "", _add_runs, optimisation_time)
 
 
 def _add_shapes(parser: argparse.ArgumentParser) -> None:
-    known = f"graphs to train on ({', '.join(TRAINED_ON['full'])}; known: {', '.join(SHAPES)})"
-    parser.add_argument("graphs", nargs="*", metavar="GRAPH", help=known)
-    add_seeds(parser, SEEDS)
+    inference.add_measured(parser, TRAINED_ON["full"], SEEDS)
 
 
 def other_shapes(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
@@ -211,10 +212,35 @@ def other_shapes(options: argparse.Namespace, progress: ProgressDisplay) -> Tabl
     Raises:
       UserError: no shapes are known of a graph.
     """
-    names, seeds = transfer.known(options.graphs or TRAINED_ON[options.scale], SHAPES), chosen_seeds(options, SEEDS)
-    learners = players(("xrlflow",))
-    units = [unit for name in names for unit in transfer.units_of(name, SHAPES[name], learners, seeds, options.scale)]
-    return transfer.table_of(units, "Other input shapes, without training for them", options, progress)
+    names = transfer.known(options.graphs or TRAINED_ON[options.scale], SHAPES)
+    plays = {
+        (shape, seed): moved(name, shape, seed, options)
+        for seed in chosen_seeds(options, SEEDS)
+        for name in names
+        for shape in (name, *SHAPES[name])
+    }
+    found = inference.inferences_of(plays, options, progress, memory=False, reference=TASO, beside=(ONNX_RUNTIME,))
+    presets = f"`xrlflow` was trained on {' and '.join(names)} alone. {presets_of(players(('xrlflow',)))}"
+    return by_the_clock("Other input shapes, without training for them", found, found.about(presets), options)
+
+
+def moved(name: str, shape: str, seed: int, options: argparse.Namespace) -> dict[str, inference.Playable]:
+    """Returns the runs on a shape: TASO's search there, and X-RLflow as it was trained on another one.
+
+    Args:
+      name: the graph that was trained on.
+      shape: the graph that is played, which may be the same one.
+    """
+    costs, rows, scale = inference.chosen_costs(options), players(ROWS), options.scale
+
+    def play_of(row: str, graph: str, own_seed: int) -> Play:
+        return Play(graph, row, rows[row], scale, SECONDS[scale], own_seed, costs, options.device)
+
+    trained = play_of("xrlflow", name, seed)
+    return {
+        TASO: play_of(TASO, shape, 0),
+        "xrlflow": trained if shape == name else transfer.Move(trained, shape, costs),
+    }
 
 
 FIGURE7 = Experiment(__doc__ or "", _add_shapes, other_shapes)

@@ -22,7 +22,7 @@ from tests.commands import failure, read_table
 def test_the_graphs_are_those_of_the_paper() -> None:
     assert set(GRAPHS) == set(printed.CANDIDATES) and set(printed.DISCREPANCY) < set(GRAPHS)
     assert all(zoo.contains(name) for name in (*GRAPHS, *results.OF_TABLE2))
-    assert all(zoo.contains(name) for places in results.SHAPES.values() for name, _ in places)
+    assert all(zoo.contains(name) for shapes in results.SHAPES.values() for name in shapes)
 
 
 def test_the_preset_has_the_papers_values_and_ours_differ() -> None:
