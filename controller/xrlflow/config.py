@@ -25,8 +25,8 @@ class XrlflowConfig(PpoConfig):
       log_cost: whether nodes also show the logarithm of what their operator costs by itself.
       noop: whether a policy may stay with the present graph, NO-OP, while there is a candidate. Where the best graph of
         an episode counts it has no use for it.
-      pool: what the update of a graph reads of its nodes: their `sum`, as published, or their `mean`, which is of one
-        size in graphs of ten and of a thousand nodes.
+      pool: what the update of a graph reads of its nodes: their `sum`, as published, or their `mean`, in which what a
+        rewrite changes is divided by the number of nodes.
       width: size of the embedding of a node.
       layers: number of graph-attention layers.
       embedding: size of the embedding of a graph.
@@ -45,7 +45,7 @@ class XrlflowConfig(PpoConfig):
     log_extents: bool = True
     log_cost: bool = False
     noop: bool = True
-    pool: Literal["mean", "sum"] = "mean"
+    pool: Literal["mean", "sum"] = "sum"
     width: int = 64
     layers: int = 5
     embedding: int = 32

@@ -31,8 +31,7 @@ class PointerHead(snt.Module):
         score (c) = w · MLP(g[c], g[0], change[c])
 
     g are the embeddings of the graphs, of which number 0 is the present one, and change[c] is the sum of all nodes'
-    embeddings less that of the present graph: a mean over hundreds of nodes hardly shows what a rewrite does. The
-    value also reads the mean of the candidates.
+    embeddings less that of the present graph. The value also reads the mean of the candidates.
     """
 
     def __init__(self, config: XrlflowConfig, rng: np.random.Generator) -> None:

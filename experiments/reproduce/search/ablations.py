@@ -70,7 +70,7 @@ CHANGES: Mapping[str, Change] = {
     "best graph alone": Change(CANDIDATES, ("xrlflow.reward_share=0",)),
     "NO-OP": Change(CANDIDATES, ("xrlflow.noop=true",)),
     "one attention layer": Change(CANDIDATES, ("xrlflow.layers=1",)),
-    "sums over nodes": Change(CANDIDATES, ("xrlflow.pool=sum",)),
+    "means over nodes": Change(CANDIDATES, ("xrlflow.pool=mean",)),
     "untrained networks": Change(SEARCH, ("mcts.learning_rate=0", "mcts.last_learning_rate=0")),
     "no search": Change(SEARCH, ("mcts.simulations=1", "mcts.considered=1")),
 }

@@ -2,7 +2,7 @@
 
     taso          TASO's search, with its budget
     xrlflow       our X-RLflow, whose head scores every candidate by itself
-    xrlflow flat  the published network: its head, and sums over the nodes of graphs; it learns as `xrlflow` does
+    xrlflow flat  the published head; it learns as `xrlflow` does
     ppo pointer   model-free PPO that scores rewrites from the embeddings of the nodes that they replace; it has as many
                   episodes as X-RLflow, and no everywhere-actions either, and otherwise the settings that suit it
 
@@ -30,7 +30,7 @@ AS_MANY = ("ppo_real.updates=30", "ppo_real.batch=16")
 PLAYERS: Mapping[str, Player] = {
     "taso": ALL["taso"],
     "xrlflow": ALL["xrlflow"],
-    "xrlflow flat": Player("xrlflow", ("xrlflow.head=flat", "xrlflow.pool=sum")),
+    "xrlflow flat": Player("xrlflow", ("xrlflow.head=flat",)),
     "ppo pointer": Player("ppo", ("world=real", "policy.head=pointer", "environment.everywhere=false", *AS_MANY)),
     "ppo real": ALL["ppo real"],
     "ppo dream": ALL["ppo dream"],

@@ -263,7 +263,7 @@ def test_a_bad_setting_is_one_clear_error(change: dict[str, Any], said: str) -> 
 WITH_NOOP = {
     "best graph": dataclasses.replace(LEARNING, noop=True),
     "last graph": dataclasses.replace(LEARNING, noop=True, goal="last", reward_share=0.0),
-    "published head": dataclasses.replace(LEARNING, noop=True, goal="last", reward_share=0.0, head="flat", pool="sum"),
+    "published head": dataclasses.replace(LEARNING, noop=True, goal="last", reward_share=0.0, head="flat"),
 }
 """Where NO-OP may end an episode, which costs nothing, while each of the first three rewrites of `products` costs."""
 
