@@ -21,7 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from environment.statistics.intervals import mean_of_seeds
+from environment.statistics.runs import interquartile_mean
 from experiments.output_file import require_writable, require_writable_directory
 from experiments.runs.progress import ProgressDisplay
 from taso_ext.files import write_text
@@ -33,6 +36,12 @@ Figure = Callable[[Path], None]
 SUFFIXES = ("svg", "png")
 UNDEFINED = "–"
 """Stands for a value that does not exist, such as the correlation with something that never changes."""
+OVER_SEEDS = {
+    "low": "95 % interval of this mean, lower end",
+    "high": "upper end",
+    "IQM": "mean of the middle half of the seeds",
+}
+"""The columns, behind the mean of the seeds, that `of_seeds` fills."""
 
 
 @dataclass(frozen=True)
@@ -188,6 +197,16 @@ def interval_of_seeds(
     """
     found = mean_of_seeds(own, least=least, largest=largest)
     return (found.value, found.low, found.high) if len(own) > 1 else (found.value, UNDEFINED, UNDEFINED)
+
+
+def of_seeds(name: str, own: Sequence[float], *, least: float = -math.inf, largest: float = math.inf) -> dict[str, Any]:
+    """Returns the columns of `OVER_SEEDS` beside the mean of the seeds, which is called `name`.
+
+    Args:
+      own, least, largest: as of `interval_of_seeds`.
+    """
+    ends = zip((name, "low", "high"), interval_of_seeds(own, least=least, largest=largest), strict=True)
+    return {**dict(ends), "IQM": interquartile_mean(np.array(own)[:, np.newaxis])}
 
 
 def mean_of(records: Sequence[Mapping[str, Any]], key: str, factor: float = 1.0) -> float | str:

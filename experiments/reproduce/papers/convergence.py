@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from environment.statistics.runs import interquartile_mean
 from experiments.errors import UserError
 from experiments.executors.units import DIRECTORY, Record
 from experiments.pipeline.evaluate import STAGE as EVALUATION
@@ -31,7 +30,7 @@ from experiments.reproduce.options import chosen_graphs, chosen_seeds, run_units
 from experiments.reproduce.papers.players import DREAMED, REAL, add_runs, chosen_players, presets_text
 from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.plays import ON_PAPER, UNITS, units_of
-from experiments.reproduce.table import Table, interval_of_seeds
+from experiments.reproduce.table import OVER_SEEDS, Table, of_seeds
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.rounds import EXPLOIT
 from experiments.runs.run import of_round
@@ -50,9 +49,7 @@ COLUMNS = {
     "real_steps": "real steps that were learned from until then, mean of the seeds",
     "seconds": "of learning until then, mean of the seeds",
     "score": "mean improvement at the end of episodes, mean of the seeds [%]",
-    "low": "95 % interval of this mean, lower end",
-    "high": "upper end",
-    "IQM": "mean of the middle half of the seeds",
+    **OVER_SEEDS,
 }
 FORMATS = {
     **dict.fromkeys(("update", "real_steps", "seconds"), ",.0f"),
@@ -122,8 +119,7 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
                 "seeds": len(points),
                 "real_steps": float(np.mean([point.real_steps for point in points])),
                 "seconds": float(np.mean([point.seconds for point in points])),
-                **dict(zip(("score", "low", "high"), interval_of_seeds(scores), strict=True)),
-                "IQM": interquartile_mean(np.array(scores)[:, np.newaxis]),
+                **of_seeds("score", scores),
             }
 
 

@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from environment.statistics.runs import interquartile_mean
 from experiments.executors.units import Record
 from experiments.reproduce.options import chosen_graphs, chosen_seeds, run_units
 from experiments.reproduce.papers.players import DREAMED, REAL, add_runs, chosen_players, presets_text
 from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.plays import ON_PAPER, units_of
-from experiments.reproduce.table import Experiment, Table, interval_of_seeds
+from experiments.reproduce.table import OVER_SEEDS, Experiment, Table, of_seeds
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import RuleSet
 
@@ -41,9 +40,7 @@ COLUMNS = {
     "step": "steps so far",
     "seeds": "runs",
     "mean": "of the seeds",
-    "low": "95 % interval of this mean, lower end",
-    "high": "upper end",
-    "IQM": "mean of the middle half of the seeds",
+    **OVER_SEEDS,
 }
 
 
@@ -147,8 +144,7 @@ def averaged(
         values = [_at(run["step"], run[figure], step) for run in runs]
         known = np.array([value for value in values if value is not None])
         if len(known):
-            ends = dict(zip(("mean", "low", "high"), interval_of_seeds(known.tolist()), strict=True))
-            yield {"step": int(step), "seeds": len(known), **ends, "IQM": interquartile_mean(known[:, np.newaxis])}
+            yield {"step": int(step), "seeds": len(known), **of_seeds("mean", known.tolist())}
 
 
 def _at(steps: Sequence[float], values: Sequence[float], step: float) -> float | None:

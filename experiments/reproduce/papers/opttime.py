@@ -20,7 +20,7 @@ from experiments.reproduce.papers.players import add_runs, chosen_players, prese
 from experiments.reproduce.papers.printed import OPTIMISATION_SECONDS
 from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.plays import ON_PAPER, Player, units_of
-from experiments.reproduce.table import UNDEFINED, Table, interval_of_seeds
+from experiments.reproduce.table import OVER_SEEDS, UNDEFINED, Table, of_seeds
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import RuleSet
 
@@ -34,13 +34,12 @@ COLUMNS = {
     "seeds": "runs",
     "gain": "improvement, mean of the seeds [%]",
     "seconds": "from the model to the result, learning included, mean [s]",
-    "low": "95 % interval of this mean, lower end",
-    "high": "upper end",
+    **OVER_SEEDS,
     "playing": "of these, for the real episodes at the end, as many of random play included",
     "printed": "the papers': of TASO's search, and of RLFlow's trained agent [s]",
 }
 
-FORMATS = {"gain": ".2f"} | dict.fromkeys(("seconds", "low", "high", "playing"), ".0f")
+FORMATS = {"gain": ".2f"} | dict.fromkeys(("seconds", "low", "high", "IQM", "playing"), ".0f")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +78,6 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
     for graph, controller in dict.fromkeys((record["graph"], record["controller"]) for record in records):
         same = [record for record in records if (record["graph"], record["controller"]) == (graph, controller)]
         learns = bool(same[0]["world"])
-        total = interval_of_seeds([60 * record["minutes"] for record in same], least=0.0)
         evaluation = [record["stages"].get(EVALUATION, 0.0) for record in same]
         printed = OPTIMISATION_SECONDS.get(graph)
         yield {
@@ -87,7 +85,7 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
             "row": controller,
             "seeds": len(same),
             "gain": sum(record["own"] for record in same) / len(same),
-            **dict(zip(("seconds", "low", "high"), total, strict=True)),
+            **of_seeds("seconds", [60 * record["minutes"] for record in same], least=0.0),
             "playing": sum(evaluation) / len(same) if learns else UNDEFINED,
             "printed": UNDEFINED if printed is None or controller not in PRINTED else printed[PRINTED[controller]],
         }

@@ -24,7 +24,6 @@ from environment.inputs import TIMED_ON
 from environment.measurement.effort import FEWEST_PAIRS
 from environment.measurement.timing import Variant, measure
 from environment.runtimes import OnnxRuntime
-from environment.statistics.runs import interquartile_mean
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once
 from experiments.pipeline.evaluate import STAGE as EVALUATION
@@ -41,7 +40,7 @@ from experiments.reproduce.options import (
 from experiments.reproduce.papers.players import REAL, add_long, chosen_players, presets_text
 from experiments.reproduce.search.default_runs import LAST
 from experiments.reproduce.search.plays import PRICES, SECONDS, Play
-from experiments.reproduce.table import UNDEFINED, WHOLE, Table, interval_of_seeds, mean_of
+from experiments.reproduce.table import OVER_SEEDS, UNDEFINED, WHOLE, Table, mean_of, of_seeds
 from experiments.runs.progress import ProgressDisplay
 from experiments.studies.study import numbers_of
 from taso_ext import RuleSet
@@ -57,9 +56,7 @@ COLUMNS = {
     "step_ms": "a real step with its reward, policy and learning included, mean of the seeds",
     "promised": "improvement of its best graph by its own rewards, mean of the seeds [%]",
     "gain": "the same measured once more, mean of the seeds [%]",
-    "low": "95 % interval of this mean, lower end",
-    "high": "upper end",
-    "IQM": "mean of the middle half of the seeds",
+    **OVER_SEEDS,
     "real_steps": "steps of the real environment, mean",
     "timings": "graphs that were timed, mean",
     "minutes": "for everything but the last measurement, mean",
@@ -161,8 +158,7 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
             "seeds": len(same),
             "step_ms": float(np.mean([step_ms(record) for record in same])),
             "promised": mean_of(same, "own"),
-            **dict(zip(("gain", "low", "high"), interval_of_seeds(gains, largest=WHOLE), strict=True)),
-            "IQM": interquartile_mean(np.array(gains)[:, np.newaxis]),
+            **of_seeds("gain", gains, largest=WHOLE),
             "timings": mean_of(same, "end_to_end_timings"),
             **{key: mean_of(same, key) for key in ("real_steps", "minutes")},
         }

@@ -27,7 +27,6 @@ from pathlib import Path
 import numpy as np
 
 from environment import rewards
-from environment.statistics.runs import interquartile_mean
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
 from experiments.reproduce.papers.curves import averaged
@@ -35,7 +34,7 @@ from experiments.reproduce.papers.players import DREAMED, add_long, chosen_playe
 from experiments.reproduce.papers.printed import REWARDS as PRINTED
 from experiments.reproduce.search.controllers import QUICK
 from experiments.reproduce.search.plays import ON_PAPER, Player, units_of
-from experiments.reproduce.table import UNDEFINED, WHOLE, Table, interval_of_seeds, mean_of
+from experiments.reproduce.table import OVER_SEEDS, UNDEFINED, WHOLE, Table, mean_of, of_seeds
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import RuleSet
 
@@ -65,9 +64,7 @@ COLUMNS = {
     "alpha": "weight of the run time",
     "seeds": "runs",
     "gain": "improvement of run time of the best of its own episodes, mean of the seeds [%]",
-    "low": "95 % interval of this mean, lower end",
-    "high": "upper end",
-    "IQM": "mean of the middle half of the seeds",
+    **OVER_SEEDS,
     "end": "improvement at the end of the episodes that it samples, mean of both [%]",
     "first": "return of its first update in the dream, in the unit of the reward, mean",
     "last": "of the last update",
@@ -161,8 +158,7 @@ def rows_of(records: Sequence[Record], agents: Sequence[str], wanted: Sequence[s
                     "name": name,
                     "alpha": alphas.get(reward, UNDEFINED),
                     "seeds": len(same),
-                    **dict(zip(("gain", "low", "high"), interval_of_seeds(own, largest=WHOLE), strict=True)),
-                    "IQM": interquartile_mean(np.array(own)[:, np.newaxis]),
+                    **of_seeds("gain", own, largest=WHOLE),
                     "end": mean_of([{"end": record.get("sampled")} for record in same], "end"),
                     "first": float(np.mean([first for first, _ in ends])) if ends else UNDEFINED,
                     "last": float(np.mean([last for _, last in ends])) if ends else UNDEFINED,

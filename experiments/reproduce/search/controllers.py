@@ -20,7 +20,7 @@ from experiments.errors import require_at_least
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
 from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Player, units_of
-from experiments.reproduce.table import WHOLE, Table, interval_of_seeds, mean_of
+from experiments.reproduce.table import OVER_SEEDS, WHOLE, Table, mean_of, of_seeds
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import RuleSet
 
@@ -75,8 +75,7 @@ COLUMNS = {
     "controller": "the row, and the world that it learns in",
     "seeds": "runs",
     "gain": "improvement of the best of its own episodes, mean of the seeds [%]",
-    "low": "95 % interval of this mean, lower end",
-    "high": "upper end",
+    **OVER_SEEDS,
     "best": "the best seed [%]",
     "random": "random play with as many episodes as in its evaluation, mean [%]",
     "learned_from": "best episode of what it has learned from, mean; credited to nobody [%]",
@@ -88,7 +87,7 @@ COLUMNS = {
     "minutes": "for everything, mean",
 }
 FORMATS = {
-    **dict.fromkeys(("gain", "low", "high", "best", "random", "learned_from", "gap", "illegal"), ".2f"),
+    **dict.fromkeys(("gain", "low", "high", "IQM", "best", "random", "learned_from", "gap", "illegal"), ".2f"),
     **dict.fromkeys(("real_steps", "dreamed_steps", "evaluations"), ",.0f"),
     "minutes": ".1f",
 }
@@ -157,7 +156,7 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
                 "graph": graph,
                 "controller": controller,
                 "seeds": len(same),
-                **dict(zip(("gain", "low", "high"), interval_of_seeds(own, largest=WHOLE), strict=True)),
+                **of_seeds("gain", own, largest=WHOLE),
                 "best": max(own),
                 **{key: mean_of(same, key) for key in ("random", "learned_from", "gap", "illegal")},
                 **{key: mean_of(same, key) for key in ("real_steps", "dreamed_steps", "minutes")},

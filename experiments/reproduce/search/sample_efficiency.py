@@ -29,7 +29,7 @@ from experiments.reproduce.options import (
 from experiments.reproduce.search.anytime import reached
 from experiments.reproduce.search.default_runs import DefaultRun, ratio_of
 from experiments.reproduce.search.plays import SMALL
-from experiments.reproduce.table import UNDEFINED, WHOLE, Table, interval_of_seeds
+from experiments.reproduce.table import OVER_SEEDS, UNDEFINED, WHOLE, Table, of_seeds
 from experiments.runs.progress import ProgressDisplay
 
 GRAPHS = ("minilm-l6", "bert-l2-h128", "nasrnn", "resnet18", "inception-v3")
@@ -75,8 +75,7 @@ COLUMNS = {
     "row": "the controller, and the world that it learns in",
     "seeds": "runs",
     "gain": "time that the result saves, mean of the seeds [% of the model's time]",
-    "low": "95 % interval of this mean, lower end",
-    "high": "upper end",
+    **OVER_SEEDS,
     "near": f"runs that reach {NEAR:.0%} of the largest gain of all runs",
     "timings": "whole graphs that these runs have timed until they were there, mean",
     "timed": "whole graphs that all runs have timed in all, mean",
@@ -86,7 +85,7 @@ COLUMNS = {
     "minutes": "for everything, mean",
 }
 FORMATS = {
-    **dict.fromkeys(("gain", "low", "high", "minutes"), ".1f"),
+    **dict.fromkeys(("gain", "low", "high", "IQM", "minutes"), ".1f"),
     **dict.fromkeys(("timings", "timed", "kernels", "real_steps", "dreamed_steps"), ",.0f"),
 }
 
@@ -145,7 +144,7 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
                 "graph": graph,
                 "row": row,
                 "seeds": len(same),
-                **dict(zip(("gain", "low", "high"), interval_of_seeds(gains, largest=WHOLE), strict=True)),
+                **of_seeds("gain", gains, largest=WHOLE),
                 "near": len(until),
                 "timings": sum(until) / len(until) if until else UNDEFINED,
                 "timed": _mean(same, "end_to_end_timings"),

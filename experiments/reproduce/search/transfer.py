@@ -26,7 +26,7 @@ from experiments.pipeline.trained import playing_config
 from experiments.reproduce.options import add_seeds, chosen_seeds, named, run_units
 from experiments.reproduce.search.controllers import PLAYERS
 from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Play, Player, best_graph, play
-from experiments.reproduce.table import Table, interval_of_seeds, mean_of
+from experiments.reproduce.table import OVER_SEEDS, Table, mean_of, of_seeds
 from experiments.request import Request
 from experiments.runs.progress import ProgressDisplay
 from experiments.studies.setting import fingerprint
@@ -65,15 +65,14 @@ COLUMNS = {
     "controller": "the row; what has no graph that it was trained on is a search",
     "seeds": "runs",
     "gain": "improvement of the best of its own episodes, mean of the seeds [%]",
-    "low": "95 % interval of this mean, lower end",
-    "high": "upper end",
+    **OVER_SEEDS,
     "share": "of the largest gain of all rows, means of the seeds [%]",
     "random": "random play with as many episodes as in its evaluation, mean [%]",
     "steps": "steps of the exact engine on this graph, mean",
     "minutes": "on this graph, mean",
 }
 FORMATS = {
-    **dict.fromkeys(("gain", "low", "high", "random"), ".2f"),
+    **dict.fromkeys(("gain", "low", "high", "IQM", "random"), ".2f"),
     **dict.fromkeys(("share", "minutes"), ".1f"),
     "steps": ",.0f",
 }
@@ -234,8 +233,8 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
         here = [record for record, other in zip(records, keys, strict=True) if other == key]
         names = dict.fromkeys(record["controller"] for record in here)
         rows = {name: [record for record in here if record["controller"] == name] for name in names}
-        means = {name: interval_of_seeds([float(record["own"]) for record in same]) for name, same in rows.items()}
-        most = max(float(mean[0]) for mean in means.values())
+        means = {name: of_seeds("gain", [float(record["own"]) for record in same]) for name, same in rows.items()}
+        most = max(float(mean["gain"]) for mean in means.values())
         for controller, same in rows.items():
             own = means[controller]
             yield {
@@ -244,8 +243,8 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
                 "costs": key[2],
                 "controller": controller,
                 "seeds": len(same),
-                **dict(zip(("gain", "low", "high"), own, strict=True)),
-                "share": 100 * float(own[0]) / most if most > 0 else "",
+                **own,
+                "share": 100 * float(own["gain"]) / most if most > 0 else "",
                 "random": mean_of(same, "random"),
                 "steps": mean_of(same, "real_steps"),
                 "minutes": mean_of(same, "minutes"),

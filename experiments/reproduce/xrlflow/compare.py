@@ -21,7 +21,7 @@ from experiments.pipeline.learning import STAGE as TRAINING
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
 from experiments.reproduce.papers.convergence import gain_within
 from experiments.reproduce.search.plays import ON_PAPER, units_of
-from experiments.reproduce.table import UNDEFINED, WHOLE, Table, interval_of_seeds, mean_of
+from experiments.reproduce.table import OVER_SEEDS, UNDEFINED, WHOLE, Table, mean_of, of_seeds
 from experiments.reproduce.xrlflow.rows import GRAPHS, PLAYERS, QUICK, SEEDS
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import RuleSet
@@ -31,8 +31,7 @@ COLUMNS = {
     "row": "the controller, and the world that it learns in",
     "seeds": "runs",
     "gain": "improvement of the best of its own episodes, mean of the seeds [%]",
-    "low": "95 % interval of this mean, lower end",
-    "high": "upper end",
+    **OVER_SEEDS,
     "minutes": "for everything, mean",
     "real_steps": "steps of the exact engine, mean",
     "equal": "improvement of the best episode of training in the time of the shorter training of `xrlflow` and `ppo "
@@ -40,7 +39,7 @@ COLUMNS = {
 }
 PAIR = ("xrlflow", "ppo pointer")
 """The rows that are compared."""
-FORMATS = {**dict.fromkeys(("gain", "low", "high", "equal"), ".2f"), "minutes": ".1f", "real_steps": ",.0f"}
+FORMATS = {**dict.fromkeys(("gain", "low", "high", "IQM", "equal"), ".2f"), "minutes": ".1f", "real_steps": ",.0f"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -79,13 +78,7 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
                 "graph": graph,
                 "row": row,
                 "seeds": len(same),
-                **dict(
-                    zip(
-                        ("gain", "low", "high"),
-                        interval_of_seeds([float(record["own"]) for record in same], largest=WHOLE),
-                        strict=True,
-                    )
-                ),
+                **of_seeds("gain", [float(record["own"]) for record in same], largest=WHOLE),
                 "minutes": mean_of(same, "minutes"),
                 "real_steps": mean_of(same, "real_steps"),
                 "equal": sum(equal) / len(equal) if len(equal) == len(same) else UNDEFINED,
