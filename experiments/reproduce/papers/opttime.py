@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from experiments.executors.units import Record
 from experiments.pipeline.evaluate import STAGE as EVALUATION
 from experiments.reproduce.options import chosen_graphs, chosen_seeds, run_units
+from experiments.reproduce.papers.cleaning import BASIC, with_basic
 from experiments.reproduce.papers.players import add_runs, chosen_players, presets_text
 from experiments.reproduce.papers.printed import OPTIMISATION_SECONDS
 from experiments.reproduce.search.controllers import GRAPHS, QUICK
@@ -33,13 +34,14 @@ COLUMNS = {
     "row": "the controller, and the world that it learns in",
     "seeds": "runs",
     "gain": "improvement, mean of the seeds [%]",
+    **BASIC,
     "seconds": "from the model to the result, learning included, mean [s]",
     **OVER_SEEDS,
     "playing": "of these, for the real episodes at the end, as many of random play included",
     "printed": "the papers': of TASO's search, and of RLFlow's trained agent [s]",
 }
 
-FORMATS = {"gain": ".2f"} | dict.fromkeys(("seconds", "low", "high", "IQM", "playing"), ".0f")
+FORMATS = dict.fromkeys(("gain", "basic"), ".2f") | dict.fromkeys(("seconds", "low", "high", "IQM", "playing"), ".0f")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +72,7 @@ def times(
     progress: ProgressDisplay,
 ) -> list[Record]:
     """Returns the rows of players, by their names, on graphs."""
-    return list(rows_of(run_units(units_of(graphs, players, seeds, options.scale), options, progress)))
+    return with_basic(rows_of(run_units(units_of(graphs, players, seeds, options.scale), options, progress)))
 
 
 def rows_of(records: Sequence[Record]) -> Iterator[Record]:

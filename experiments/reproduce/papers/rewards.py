@@ -29,6 +29,7 @@ import numpy as np
 from environment import rewards
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
+from experiments.reproduce.papers.cleaning import BASIC, with_basic
 from experiments.reproduce.papers.curves import averaged
 from experiments.reproduce.papers.players import DREAMED, add_long, chosen_players, presets_text
 from experiments.reproduce.papers.printed import REWARDS as PRINTED
@@ -65,13 +66,14 @@ COLUMNS = {
     "seeds": "runs",
     "gain": "improvement of run time of the best of its own episodes, mean of the seeds [%]",
     **OVER_SEEDS,
+    **BASIC,
     "end": "improvement at the end of the episodes that it samples, mean of both [%]",
     "first": "return of its first update in the dream, in the unit of the reward, mean",
     "last": "of the last update",
     "printed": "the papers', of one graph after 500 epochs [%]",
 }
 FORMATS = {
-    **dict.fromkeys(("gain", "low", "high", "IQM", "end"), ".2f"),
+    **dict.fromkeys(("gain", "low", "high", "IQM", "basic", "end"), ".2f"),
     **dict.fromkeys(("first", "last"), ".4g"),
     "alpha": ".1f",
 }
@@ -95,7 +97,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         wanted = dict.fromkeys(FEW)
     paid = {paid_name(row, reward): paid_with(rows[row], reward) for row in rows for reward in wanted}
     records = run_units(units_of(names, paid, seeds, options.scale), options, progress)
-    table = list(rows_of(records, list(rows), list(wanted)))
+    table = with_basic(rows_of(records, list(rows), list(wanted)))
     figures = {}
     for name in names:
         if any(reward in FUNCTIONS.values() for reward in wanted):

@@ -7,16 +7,19 @@ from typing import Any
 
 import pytest
 
-from environment import zoo
+from environment import GraphSubstitutionEnv, zoo
 from experiments import reproduce
 from experiments.cli import main
 from experiments.reproduce.papers import curves, heatmap, opttime, table1, table3
+from experiments.reproduce.papers.cleaning import with_basic
 from experiments.reproduce.papers.printed import OPTIMISATION_SECONDS, PROPERTIES
 from experiments.sweeps.point import FIGURES, Point
 from taso_ext import OnnxModel
 from tests.commands import failure, read_table
 
 TINY = "squeezenet1.1-tiny"
+FOLDED = "resnet18-tiny"
+"""A graph of which the full clean-up folds something."""
 
 
 def run(controller: str, seed: int, **more: Any) -> dict[str, Any]:
@@ -138,3 +141,14 @@ def test_printed_temperatures_stand_beside_bert_alone() -> None:
     row = {table3.KEY: 1.5}
     assert table3._beside(row, "bert-base", "w")["printed real"] == 58.23
     assert table3._beside(row, "squeezenet1.1", "w")["printed real"] == "–"
+
+
+def test_an_improvement_is_larger_against_the_basic_graph() -> None:
+    costs = {
+        clean: GraphSubstitutionEnv(FOLDED, clean=clean, costs="roofline:rtx2070").initial_cost.ms
+        for clean in ("full", "basic")
+    }
+    share = costs["full"] / costs["basic"]
+    assert share < 1.0
+    (row,) = with_basic([{"graph": FOLDED, "gain": 25.0}])
+    assert row["basic"] == pytest.approx(100 * (1 - 0.75 * share)) and row["gain"] == 25.0
