@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import platform
+import subprocess
+import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +15,7 @@ import pytest
 from experiments.cli import main
 from experiments.config.run import load_config
 from experiments.config.tree import as_mapping
+from experiments.errors import UserError
 from experiments.executors.local import LocalExecutor
 from experiments.executors.units import Record
 from experiments.runs.progress import SilentProgress
@@ -144,6 +149,36 @@ def test_a_folder_of_another_base_is_refused(done: list[dict[str, Any]], capsys:
     damaged = next(Path("mine/points").iterdir())
     damaged.write_text('{"point": ')
     assert f"{damaged} is damaged" in failure(capsys, "sweep", "show", "mine")
+
+
+@pytest.mark.parametrize(
+    ("folder", "said"), [("/proc/foo", "Cannot write into /proc"), ("file", "file is a file"), ("file/x/y", "file is a")]
+)
+def test_a_folder_that_cannot_be_made_is_refused(folder: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("file").write_text("mine")
+    message = failure(capsys, "sweep", MODEL, *AXES, *SETTINGS, "-o", folder)
+    assert said in message and "directory that you can write" in message
+
+
+def test_a_sweep_that_was_killed_while_it_began_is_taken_up(done: list[dict[str, Any]]) -> None:
+    Path("mine").mkdir()
+    killed = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
+    host = f"{zlib.crc32(platform.node().encode()):08x}"
+    left = Path(f"mine/.rlflow-{host}-{killed.stdout.strip()}-0123456789ab.tmp")
+    left.write_text('{"model": ')
+    assert main(["sweep", MODEL, *AXES, *SETTINGS, "-o", "mine"]) == 0
+    assert len(done) == 4 and not left.exists()
+
+
+def test_of_two_sweeps_that_begin_together_the_second_sees_the_base_of_the_first(done: list[dict[str, Any]]) -> None:
+    first, second = (
+        Sweep.of(MODEL, "demo", [*SETTINGS[1::2], *more], [Axis("dream.temperature", (0, 1))], folder=Path("mine"))
+        for more in ([], ["ppo.epochs=7"])
+    )
+    executor = LocalExecutor("sweep", 1, SilentProgress())
+    assert not first.run(executor, lambda *_: None, []) and len(done) == 2
+    with pytest.raises(UserError, match=r"another base: base\.ppo\.epochs was"):
+        second.run(executor, lambda *_: None, [])
 
 
 def test_points_share_the_world_model_of_a_seed_alone() -> None:
