@@ -20,7 +20,7 @@ from typing import Any
 
 from experiments.config.effect import OF_WORLD_MODELS, effective
 from experiments.config.run import OF_CONTROLLERS, RunConfig, load_config
-from experiments.config.tree import as_mapping, put, replaced
+from experiments.config.tree import as_mapping, parse_overrides, put, replaced
 from experiments.errors import UserError
 from experiments.executors.local import Executor, Unit, without_compiling
 from experiments.executors.units import Record, keep
@@ -97,10 +97,11 @@ class Sweep:
           folder: None: one below `FOLDER`, named after the model and the base settings.
           committed: see the attribute.
         Raises:
-          UserError: the model, a setting or a value is not known, or the folder holds something else or cannot be
-            written.
+          UserError: the model, a setting or a value is not known, a setting is both varied and set, or the folder holds
+            something else or cannot be written.
         """
         name = find_model(model).name
+        _require_not_set(axes, assignments)
         base = load_config(preset, {}, assignments)
         spanned = points(axes, draws=draws, seed=seed)
         folder = folder or FOLDER / f"{name}-{preset}-{digest(_identity(model, base), digits=8)}"
@@ -194,6 +195,17 @@ class Sweep:
             elif result.error is not None:
                 failures.append(Failure(point.name, result.error))
         return failures
+
+
+def _require_not_set(axes: Sequence[Axis], assignments: Sequence[str]) -> None:
+    """Raises UserError if the base settings hold one that an axis varies."""
+    assigned = parse_overrides(assignments)
+    for axis in axes:
+        found: Any = assigned
+        for part in axis.key.split("."):
+            found = found.get(part) if isinstance(found, Mapping) else None
+        if found is not None:
+            raise UserError(f"--over varies {axis.key}, which --set gives the value {found}. Leave out one of the two.")
 
 
 def _require_distinct(points: Sequence[Point]) -> None:

@@ -129,7 +129,18 @@ def test_a_finished_sweep_is_shown_in_other_ways(
         ),
         ([MODEL, "--over", "dream=1", "--over", "dream.temperature=0,1"], "is a section of settings"),
         ([MODEL, *AXES, "--set", "costs=measured:cpu", "--processes", "2"], "points measure times"),
+        ([MODEL, *AXES, "--set", "seed=3"], "--over varies seed, which --set gives the value 3"),
+        (
+            [MODEL, *AXES, "--set", "dream={temperature=0}"],
+            "varies dream.temperature, which --set gives",
+        ),
         (["show", "nowhere"], "holds no sweep"),
+        (
+            ["show", "nowhere", "--over", "seed=0", "--base", "demo", "-o", "."],
+            "--over, --base, --output have",
+        ),
+        (["show", "nowhere", "--draws", "10"], "--draws has no effect on rlflow sweep show"),
+        (["show", "nowhere", "--processes", "2"], "--processes has no effect"),
     ],
 )
 def test_bad_input_is_one_paragraph(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,7 +163,8 @@ def test_a_folder_of_another_base_is_refused(done: list[dict[str, Any]], capsys:
 
 
 @pytest.mark.parametrize(
-    ("folder", "said"), [("/proc/foo", "Cannot write into /proc"), ("file", "file is a file"), ("file/x/y", "file is a")]
+    ("folder", "said"),
+    [("/proc/foo", "Cannot write into /proc"), ("file", "file is a file"), ("file/x/y", "file is a")],
 )
 def test_a_folder_that_cannot_be_made_is_refused(folder: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("file").write_text("mine")
