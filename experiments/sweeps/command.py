@@ -51,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     running.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="override a setting of the preset (repeatable)"
     )
-    running.add_argument("--draws", metavar="N", type=int, help="number of random draws (10)")
+    running.add_argument("--draws", metavar="N", type=int, help="number of random draws (10); equal ones are one")
     running.add_argument("--draw-seed", metavar="N", type=int, help="seed of the random draws (0)")
     running.add_argument("-o", "--output", metavar="DIR", type=Path, help="folder of the sweep (below runs/sweeps)")
     add_executor(running, "points")

@@ -20,7 +20,7 @@ from typing import Any
 
 from experiments.config.effect import OF_WORLD_MODELS, effective
 from experiments.config.run import OF_CONTROLLERS, RunConfig, load_config
-from experiments.config.tree import as_mapping, parse_overrides, put, replaced
+from experiments.config.tree import as_mapping, parse_overrides, put, replaced, takes_integers
 from experiments.errors import UserError
 from experiments.executors.local import Executor, Unit, without_compiling
 from experiments.executors.units import Record, keep
@@ -103,7 +103,8 @@ class Sweep:
         name = find_model(model).name
         _require_not_set(axes, assignments)
         base = load_config(preset, {}, assignments)
-        spanned = points(axes, draws=draws, seed=seed)
+        typed = [axis.of_integers() if takes_integers(base, axis.key) else axis for axis in axes]
+        spanned = points(typed, draws=draws, seed=seed)
         folder = folder or FOLDER / f"{name}-{preset}-{digest(_identity(model, base), digits=8)}"
         fingerprints: dict[str, Mapping[str, Any]] = {}
         found = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from experiments.config.run import RunConfig, load_config, num_cores, preset_names
-from experiments.config.tree import as_mapping, parse_overrides, replaced
+from experiments.config.tree import as_mapping, parse_overrides, replaced, takes_integers
 from experiments.errors import UserError
 
 
@@ -118,6 +118,16 @@ def test_overrides_are_toml_values_or_plain_texts() -> None:
         "d": "3",
         "e": [1, 2],
     }
+
+
+@pytest.mark.parametrize("path", ["seed", "ppo.updates", "world_model.encoder.rounds"])
+def test_settings_that_take_integers_alone_are_known(path: str) -> None:
+    assert takes_integers(RunConfig(), path)
+
+
+@pytest.mark.parametrize("path", ["ppo.learning_rate", "controller", "portable", "ppo", "ppo.updtes", "seed.x", "ppo."])
+def test_other_settings_take_no_integers_or_other_numbers_too(path: str) -> None:
+    assert not takes_integers(RunConfig(), path)
 
 
 def test_a_value_has_no_settings() -> None:

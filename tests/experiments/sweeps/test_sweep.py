@@ -77,6 +77,13 @@ def test_a_failed_point_is_said_and_tried_again(done: list[dict[str, Any]], caps
     assert len(done) == 3 and main(command) == 1 and len(done) == 4
 
 
+def test_a_setting_of_integers_is_drawn_from_integers() -> None:
+    axes = [Axis.parsed("ppo.updates=uniform(10,100)"), Axis.parsed("ppo.learning_rate=loguniform(1e-4,1e-2)")]
+    found = [point.config.ppo for point in Sweep.of(MODEL, "demo", [*SETTINGS[1::2]], axes, draws=5).points]
+    assert len({each.updates for each in found}) == 5 and all(10 <= each.updates <= 100 for each in found)
+    assert all(1e-4 <= each.learning_rate <= 1e-2 for each in found)
+
+
 def test_points_that_came_with_the_source_are_found_by_their_effect(tmp_path: Path) -> None:
     (point,) = Sweep.of(MODEL, "demo", [*SETTINGS[1::2]], [Axis("seed", (3,))]).points
     stored = as_mapping(point.config)
