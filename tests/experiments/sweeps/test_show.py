@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from experiments.errors import UserError
-from experiments.sweeps.show import effect_of, gain_of_best, series_of, shown
+from experiments.sweeps.findings import effect_of, gain_of_best
+from experiments.sweeps.series import series_of
+from experiments.sweeps.show import shown
 
 SEEDS = 6
 TEMPERATURES = (0, 0.5, 1.0, 2.0)
