@@ -37,7 +37,13 @@ class Series:
 
 
 def series_of(records: Sequence[Record], x: str, drawn: Sequence[str] = ()) -> list[Series]:
-    """Returns the series, and in each the values of x and the seeds in ascending order."""
+    """Returns the series, and in each the values of x and the seeds in ascending order.
+
+    Args:
+      records: those of finished points.
+      x: the axis to show.
+      drawn: axes whose values are random. Points that differ in these alone are averaged.
+    """
     grouped: dict[str, list[Record]] = {}
     for record in records:
         others = {key: value for key, value in record["point"].items() if key not in (x, SEED, *drawn)}
@@ -46,12 +52,16 @@ def series_of(records: Sequence[Record], x: str, drawn: Sequence[str] = ()) -> l
     for name, group in grouped.items():
         xs = ordered(record["point"].get(x) for record in group)
         seeds = ordered(record["point"].get(SEED) for record in group) if x != SEED else [None]
-        values = {figure: np.full((len(seeds), len(xs)), np.nan) for figure in FIGURES}
+        known: dict[str, dict[tuple[int, int], list[float]]] = {figure: {} for figure in FIGURES}
         for record in group:
             place = (0 if x == SEED else seeds.index(record["point"].get(SEED))), xs.index(record["point"].get(x))
             for figure in FIGURES:
-                value = record["figures"].get(figure)
-                values[figure][place] = np.nan if value is None else value
+                if (value := record["figures"].get(figure)) is not None:
+                    known[figure].setdefault(place, []).append(value)
+        values = {figure: np.full((len(seeds), len(xs)), np.nan) for figure in FIGURES}
+        for figure, places in known.items():
+            for place, there in places.items():
+                values[figure][place] = np.mean(there)
         found.append(Series(name, xs, seeds, values))
     return found
 

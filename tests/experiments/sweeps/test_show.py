@@ -138,6 +138,16 @@ def test_random_axes_are_no_series() -> None:
     )
 
 
+def test_points_that_differ_in_random_axes_alone_are_averaged() -> None:
+    found = [
+        {"point": {"rate": rate, "t": t}, "settings": {}, "figures": {"real": 10 * t + rate, "dream": 1.0}}
+        for rate in (1.0, 3.0)
+        for t in (0, 1, 2)
+    ]
+    (series,) = series_of(found, "t", drawn=["rate"])
+    assert series.values["real"].tolist() == [[2.0, 12.0, 22.0]]
+
+
 def test_figures_are_drawn_over_numbers_and_names(tmp_path: Path) -> None:
     for name, found in {
         "numbers": records(lambda t, s: t + noise(t, s), lambda t, s: t),
