@@ -26,6 +26,8 @@ USUAL = ("real", "dream", "dream_at_1")
 """The figures that are shown if none is named."""
 OF_SEARCHES = ("best",)
 """The same if no point has any of these, since what was played neither samples nor dreams."""
+ALL = "all"
+"""Stands for the seed in the row of all seeds."""
 
 
 def shown(
@@ -46,7 +48,7 @@ def shown(
       x: the axis to show along the figure; None: the one with the most values, besides the seed.
       figures: names of figures of the points.
       reference: the value of x with which others are compared; None: none is.
-      drawn: axes whose values are random; they do not divide the points into series.
+      drawn: axes whose values are random; they do not divide the points into series, see `series_of`.
     Raises:
       UserError: there is no finished point, or no such axis or figure.
     """
@@ -64,7 +66,7 @@ def shown(
     columns = {
         **({"series": "values of the other axes"} if any(series.name for series in all_series) else {}),
         chosen: "the setting",
-        "seeds": "finished points",
+        "seeds": "seeds with finished points",
         **columns_of(given),
     }
     return Table(
@@ -73,7 +75,8 @@ def shown(
         dict.fromkeys([key for key in columns if key not in ("series", chosen, "seeds")], ".2f"),
         list(rows_of(all_series, chosen, given)),
         command,
-        "Intervals are of means over seeds (`environment.statistics.intervals.mean_of_seeds`).",
+        "Intervals are of means over seeds (`environment.statistics.intervals.mean_of_seeds`). One of no width means "
+        "that these seeds agree; others may differ.",
         "\n\n".join(sentence for series in all_series for sentence in said(series, chosen, given, reference)),
         {chosen: partial(draw, all_series, chosen, given)},
     )
@@ -133,21 +136,31 @@ def _value(record: Record, key: str) -> Any:
 
 
 def rows_of(all_series: Sequence[Series], x: str, figures: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yields a row for each value of x in each series: mean, interval and interquartile mean of each figure."""
+    """Yields a row for each value of x in each series: mean, interval and interquartile mean of each figure.
+
+    If x is the seed, a row of all seeds follows.
+    """
     for series in all_series:
         for column, value in enumerate(series.x):
-            row: dict[str, Any] = {"series": series.name, x: value}
-            for figure in figures:
-                known = series.values[figure][:, column]
-                known = known[~np.isnan(known)]
-                row["seeds"] = max(row.get("seeds", 0), len(known))
-                if len(known):
-                    names = (figure, f"{figure} low", f"{figure} high")
-                    about = FIGURES[figure]
-                    ends = interval_of_seeds(known.tolist(), least=about.least, largest=about.largest)
-                    row |= dict(zip(names, ends, strict=True))
-                    row[f"{figure} IQM"] = interquartile_mean(known[:, np.newaxis])
-            yield row
+            yield {"series": series.name, x: value, **_means(series, slice(column, column + 1), figures)}
+        if x == SEED and len(series.x) > 1:
+            yield {"series": series.name, x: ALL, **_means(series, slice(None), figures)}
+
+
+def _means(series: Series, columns: slice, figures: Sequence[str]) -> dict[str, Any]:
+    """Returns the cells of a row about the points in some columns of a series."""
+    row: dict[str, Any] = {}
+    for figure in figures:
+        known = series.values[figure][:, columns]
+        known = known[~np.isnan(known)]
+        row["seeds"] = max(row.get("seeds", 0), len(known))
+        if len(known):
+            names = (figure, f"{figure} low", f"{figure} high")
+            about = FIGURES[figure]
+            ends = interval_of_seeds(known.tolist(), least=about.least, largest=about.largest)
+            row |= dict(zip(names, ends, strict=True))
+            row[f"{figure} IQM"] = interquartile_mean(known[:, np.newaxis])
+    return row
 
 
 def draw(all_series: Sequence[Series], x: str, figures: Sequence[str], path: Path) -> None:
