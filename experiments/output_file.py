@@ -47,10 +47,12 @@ def require_writable_directory(directory: Path) -> None:
     """Checks that files can be created in `directory`, or in its nearest existing parent if it does not exist yet.
 
     Raises:
-      UserError: no file can be created there.
+      UserError: no file can be created there, or a file has the name of the directory or of one of its parents.
     """
     try:
         existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+        if not existing.is_dir():
+            raise UserError(f"{_shortened(existing)} is a file and no directory. Name a directory that you can write.")
         # A real file, because permission bits mislead for root, read-only mounts and quotas.
         with tempfile.TemporaryFile(dir=existing):
             pass

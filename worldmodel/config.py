@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -13,11 +14,12 @@ PAYS_PERCENT = 0.1
 
 
 def _require(config: Any, low: float, *names: str) -> None:
-    """Raises ValueError if one of these settings is less than `low`, or NaN."""
+    """Raises ValueError if one of these settings is less than `low`, NaN or infinite."""
     for name in names:
         value = getattr(config, name)
-        if not value >= low:
-            raise ValueError(f"'{name}' must be at least {low:g}, but {value!r} came")
+        if not low <= value < math.inf:
+            finite = " and finite" * (value == math.inf)
+            raise ValueError(f"'{name}' must be at least {low:g}{finite}, but {value!r} came")
 
 
 @dataclass(frozen=True)
@@ -201,8 +203,8 @@ class MdnRnnConfig:
         _require(self, 1, *widths, "mixtures", "rule_embedding", "site_embedding", "mask_rank")
         _require(self, 0, "neighbours", "neighbour_reach")
         low, high = self.log_sigma_range
-        if not low < high:
-            raise ValueError(f"'log_sigma_range' needs a lower bound and a higher one, but {low} to {high} came")
+        if not -math.inf < low < high < math.inf:
+            raise ValueError(f"'log_sigma_range' needs a finite lower bound and a higher one, but {low} to {high} came")
         if self.ensemble < 1:
             raise ValueError(f"an ensemble of {self.ensemble} members predicts nothing; use 1 or more")
 

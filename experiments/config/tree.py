@@ -49,6 +49,21 @@ def replaced(config: Config, values: Mapping[str, Any], source: str, prefix: str
         raise UserError(f"Bad value in {source}{section}: {error}") from error
 
 
+def takes_integers(config: Any, path: str) -> bool:
+    """Returns whether a setting of a (nested) dataclass takes integers but no other numbers; False if there is none.
+
+    Args:
+      path: its dotted path.
+    """
+    section, _, rest = path.partition(".")
+    if not dataclasses.is_dataclass(config) or not hasattr(config, section):
+        return False
+    if rest:
+        return takes_integers(getattr(config, section), rest)
+    kinds = _alternatives(typing.get_type_hints(type(config)).get(section))
+    return int in kinds and float not in kinds
+
+
 def parse_overrides(assignments: Sequence[str]) -> dict[str, Any]:
     """Returns the nested values of `--set a.b=c` arguments; c is a TOML value, or else a plain string.
 

@@ -277,7 +277,7 @@ def _hold(path: Path) -> None:
     except Timeout:
         raise UserError(
             f"{path} is in use by {_holder(path / LOCK)}, which works on the same run. Wait until it ends and repeat "
-            "the command to see its result, or choose another directory with --run-dir."
+            "the command to see its result; `rlflow optimise` and `rlflow train` take another directory with --run-dir."
         ) from None
     except OSError as error:
         raise _unwritable(path, error) from error

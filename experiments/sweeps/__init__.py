@@ -3,6 +3,8 @@
 over.py      what `--over KEY=VALUES` stands for: lists, ranges and random draws, and their combinations
 sweep.py     the folder of a sweep, and its points as units of work
 point.py     one point: trains and plays as `rlflow optimise` does, and returns its figures
-show.py      tables, plots and tests of the figures of finished points
+series.py    the figures of finished points as arrays
+findings.py  tests of these figures, in sentences
+show.py      their tables and plots
 command.py   `rlflow sweep`
 """

@@ -20,6 +20,8 @@ from experiments.sweeps.sweep import Failure, Sweep, read_records, read_sweep
 
 SHOW = "show"
 FAILED = 1
+DEFAULTS = {"base": "demo", "draws": 10, "draw_seed": 0}
+"""The values of options that are not given; `rlflow sweep show` refuses those that are."""
 LIVE = ("real", "dream", "best", "minutes")
 """The figures of a finished point that are printed at once."""
 EXAMPLES = """\
@@ -45,12 +47,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="an axis: a list (0,0.5,1), a range (0..4, 0..3:0.5), or a random draw (uniform(0,3), "
         "loguniform(1e-4,1e-2)) of any setting (repeatable; all axes are combined)",
     )
-    running.add_argument("--base", metavar="PRESET", default="demo", help="preset of all other settings (demo)")
+    running.add_argument("--base", metavar="PRESET", help="preset of all other settings (demo)")
     running.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="override a setting of the preset (repeatable)"
     )
-    running.add_argument("--draws", metavar="N", type=int, default=10, help="number of random draws (10)")
-    running.add_argument("--draw-seed", metavar="N", type=int, default=0, help="seed of the random draws (0)")
+    running.add_argument("--draws", metavar="N", type=int, help="number of random draws (10); equal ones are one")
+    running.add_argument("--draw-seed", metavar="N", type=int, help="seed of the random draws (0)")
     running.add_argument("-o", "--output", metavar="DIR", type=Path, help="folder of the sweep (below runs/sweeps)")
     add_executor(running, "points")
     showing = parser.add_argument_group("to show one")
@@ -72,12 +74,16 @@ def run(options: argparse.Namespace) -> int:
     if options.target[0] == SHOW:
         if len(options.target) != 2:
             raise UserError("rlflow sweep show expects one folder of a sweep.")
+        _require_nothing_to_run(options)
         _show(Path(options.target[1]), options)
         return 0
     if len(options.target) != 1:
         raise UserError(f"rlflow sweep expects one model, but {len(options.target)} came: {', '.join(options.target)}.")
     if not options.over:
         raise UserError("Nothing varies: name at least one axis, for example --over dream.temperature=0,0.5,1.")
+    for name, default in DEFAULTS.items():
+        if getattr(options, name) is None:
+            setattr(options, name, default)
     require_at_least(1, draws=options.draws, processes=options.processes)
     require_at_least(0, **{"draw-seed": options.draw_seed})
     axes = [Axis.parsed(text) for text in options.over]
@@ -105,6 +111,28 @@ def run(options: argparse.Namespace) -> int:
     if failures:
         print(f"{len(failures)} of {len(sweep.points)} points have failed. The same command tries them again.")
     return FAILED if failures else 0
+
+
+def _require_nothing_to_run(options: argparse.Namespace) -> None:
+    """Raises UserError if an option is given that `rlflow sweep show` does not read."""
+    values = {
+        "--over": options.over or None,
+        "--set": options.set or None,
+        "--base": options.base,
+        "--draws": options.draws,
+        "--draw-seed": options.draw_seed,
+        "--output": options.output,
+        "--processes": None if options.processes == 1 else options.processes,
+        "--executor": None if options.executor == LOCAL else options.executor,
+        "--address": options.address,
+    }
+    given = [name for name, value in values.items() if value is not None]
+    if given:
+        have, them = ("has", "it") if len(given) == 1 else ("have", "them")
+        raise UserError(
+            f"{', '.join(given)} {have} no effect on rlflow sweep show, which runs nothing and writes into the "
+            f"folder that it shows. Leave {them} out."
+        )
 
 
 def _run(sweep: Sweep, options: argparse.Namespace, executor: Executor, progress: ProgressDisplay) -> Sequence[Failure]:

@@ -7,7 +7,7 @@
     dream.temperature=uniform(0,3)
 
 Each point has one value of every axis. Random axes are drawn together; all lists and ranges are combined with each
-draw.
+draw. A setting that takes integers is drawn from those between the bounds, both included.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -27,7 +27,39 @@ from experiments.errors import UserError
 
 MOST_POINTS = 10_000
 _RANGE = re.compile(r"\s*(\S+?)\.\.([^:\s]+)(?::(\S+))?\s*")
-_DRAWN = re.compile(r"\s*(uniform|loguniform)\(([^,()]+),([^,()]+)\)\s*")
+_CALL = re.compile(r"\s*(\w+)\s*\(([^()]*)\)\s*")
+UNIFORM, LOGARITHMIC = "uniform", "loguniform"
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A random value between two bounds.
+
+    Attributes:
+      low, high: the bounds.
+      logarithmic: whether its logarithm is uniform, and not the value itself.
+      whole: whether only integers are drawn: from those within the bounds, of which there must be one.
+    """
+
+    low: float
+    high: float
+    logarithmic: bool = False
+    whole: bool = False
+
+    @property
+    def integers(self) -> tuple[int, int]:
+        """The smallest and the largest integer within the bounds; the first is larger if there is none."""
+        return math.ceil(self.low), math.floor(self.high)
+
+    def value(self, share: float) -> float:
+        """Returns the value of a uniform number in [0, 1)."""
+        if not self.whole:
+            return self._between(self.low, self.high, share)
+        least, largest = self.integers  # each integer stands for the numbers that are rounded to it
+        return min(max(round(self._between(least - 0.5, largest + 0.5, share)), least), largest)
+
+    def _between(self, low: float, high: float, share: float) -> float:
+        return float(low * (high / low) ** share) if self.logarithmic else low + share * (high - low)
 
 
 @dataclass(frozen=True)
@@ -37,12 +69,12 @@ class Axis:
     Attributes:
       key: dotted name of the setting.
       values: the values, in order; empty if they are drawn.
-      draw: returns a value for a uniform number in [0, 1); None if the values are listed.
+      draw: how they are drawn; None if the values are listed.
     """
 
     key: str
     values: tuple[Any, ...] = ()
-    draw: Callable[[float], float] | None = None
+    draw: Draw | None = None
 
     @classmethod
     def parsed(cls, text: str) -> Axis:
@@ -58,15 +90,34 @@ class Axis:
                 f"'{text}'."
             )
         key = key.strip()
-        if drawn := _DRAWN.fullmatch(values):
-            return cls(key, draw=_distribution(text, drawn[1], drawn[2], drawn[3]))
+        if call := _CALL.fullmatch(values):
+            return cls(key, draw=_draw(text, call[1], call[2].split(",")))
         if span := _RANGE.fullmatch(values):
             return cls(key, _range(text, span[1], span[2], span[3] or "1"))
-        listed = tuple(_value(key, part) for part in _parts(values))
+        parts = _parts(values)
+        if any(part.count("(") != part.count(")") for part in parts):  # a bracket with a comma inside, and more
+            raise _unknown_form(text)
+        listed = tuple(_value(key, part) for part in parts)
         repeated = [value for position, value in enumerate(listed) if value in listed[:position]]
         if repeated:
             raise UserError(f"--over {text} holds {repeated[0]} twice. Name every value once.")
         return cls(key, listed)
+
+    def of_integers(self) -> Axis:
+        """Returns the axis of a setting that takes integers: draws are made of integers, listed values stay.
+
+        Raises:
+          UserError: no integer can be drawn.
+        """
+        if self.draw is None:
+            return self
+        least, largest = self.draw.integers
+        if least > largest:
+            raise UserError(
+                f"--over {self.key} draws from {self.draw.low:g} to {self.draw.high:g}, but the setting takes "
+                "integers, and there is none between. Name other bounds."
+            )
+        return replace(self, draw=replace(self.draw, whole=True))
 
 
 def _parts(text: str) -> list[str]:
@@ -120,25 +171,32 @@ def _finite(text: str) -> float:
     return number
 
 
-def _distribution(text: str, kind: str, first: str, last: str) -> Callable[[float], float]:
+def _draw(text: str, kind: str, bounds: Sequence[str]) -> Draw:
+    if kind not in (UNIFORM, LOGARITHMIC):
+        raise _unknown_form(text)
+    logarithmic = kind == LOGARITHMIC
     try:
-        low, high = float(first), float(last)
+        low, high = (float(bound) for bound in bounds)
     except ValueError as error:
         raise UserError(f"--over {text} draws nothing: expected two numbers, as in uniform(0,3).") from error
-    least = 0.0 if kind == "loguniform" else -math.inf
-    if not least < low < high < math.inf:
-        above = " above 0" * (kind == "loguniform")
+    if not (0.0 if logarithmic else -math.inf) < low < high < math.inf:
+        above = " above 0" * logarithmic
         raise UserError(f"--over {text} draws nothing: expected a smaller and a larger number{above}.")
-    if kind == "uniform":
-        return lambda share: low + share * (high - low)
-    return lambda share: low * (high / low) ** share
+    return Draw(low, high, logarithmic)
+
+
+def _unknown_form(text: str) -> UserError:
+    return UserError(
+        f"--over {text} has none of the known forms: a list (0,0.5,1), a range (0..4, 0..3:0.5), or one random draw "
+        f"({UNIFORM}(0,3), {LOGARITHMIC}(1e-4,1e-2))."
+    )
 
 
 def points(axes: Sequence[Axis], *, draws: int = 1, seed: int = 0) -> list[dict[str, Any]]:
     """Returns the points that some axes span: a value for each key; the last axis varies fastest.
 
     Args:
-      draws: number of draws of the random axes.
+      draws: number of draws of the random axes; of equal draws, which integers can be, one is kept.
       seed: seed of the draws; a larger number of draws begins with those of a smaller one.
     Raises:
       UserError: two axes have one key, or there are too many points.
@@ -156,7 +214,8 @@ def points(axes: Sequence[Axis], *, draws: int = 1, seed: int = 0) -> list[dict[
     rng = np.random.default_rng(seed)
     samples: list[Mapping[str, Any]] = [{}]
     if drawn:
-        samples = [{axis.key: axis.draw(float(rng.random())) for axis in drawn if axis.draw} for _ in range(draws)]
+        every = [{axis.key: axis.draw.value(float(rng.random())) for axis in drawn if axis.draw} for _ in range(draws)]
+        samples = [sample for position, sample in enumerate(every) if sample not in every[:position]]
     found = [
         {**dict(zip([axis.key for axis in listed], values, strict=True)), **sample}
         for sample in samples

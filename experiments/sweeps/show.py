@@ -1,13 +1,11 @@
 """What the finished points of a sweep say: a table with intervals, a figure, and sentences with their uncertainty.
 
-One axis is shown along the figure; each combination of the others, except the seed, is a series. Every question is
-answered seed by seed, because seeds differ more than settings do.
+One axis is shown along the figure; each combination of the others, except the seed, is a series.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,44 +13,21 @@ from typing import Any
 import numpy as np
 
 from environment.statistics.intervals import Estimate, mean_of_seeds
-from environment.statistics.paired import spearman
 from environment.statistics.runs import interquartile_mean
 from experiments.errors import UserError, nearest_match
 from experiments.executors.units import Record
 from experiments.reports.plots import Band
 from experiments.reproduce.table import Table, interval_of_seeds
+from experiments.sweeps.findings import said
 from experiments.sweeps.point import FIGURES
+from experiments.sweeps.series import SEED, Series, is_number, ordered, series_of
 
-SEED = "seed"
 USUAL = ("real", "dream", "dream_at_1")
 """The figures that are shown if none is named."""
 OF_SEARCHES = ("best",)
 """The same if no point has any of these, since what was played neither samples nor dreams."""
-PERMUTATIONS = 9999
-SURE = 0.05
-"""A sentence says that there is an effect if chance alone would show a larger one less often than this."""
-
-
-@dataclass(frozen=True)
-class Series:
-    """The points of one combination of the axes that are not shown.
-
-    Attributes:
-      name: the combination, for people; empty if there is one only.
-      x: the values of the shown axis.
-      seeds: the seeds.
-      values: by figure, an array [seeds, x]; NaN where a point is missing or the figure does not exist.
-    """
-
-    name: str
-    x: Sequence[Any]
-    seeds: Sequence[Any]
-    values: Mapping[str, np.ndarray]
-
-    def complete(self, figure: str) -> np.ndarray:
-        """Returns the rows of a figure's array that have all values."""
-        rows: np.ndarray = self.values[figure]
-        return rows[~np.isnan(rows).any(axis=1)]
+ALL = "all"
+"""Stands for the seed in the row of all seeds."""
 
 
 def shown(
@@ -73,7 +48,7 @@ def shown(
       x: the axis to show along the figure; None: the one with the most values, besides the seed.
       figures: names of figures of the points.
       reference: the value of x with which others are compared; None: none is.
-      drawn: axes whose values are random; they do not divide the points into series.
+      drawn: axes whose values are random; they do not divide the points into series, see `series_of`.
     Raises:
       UserError: there is no finished point, or no such axis or figure.
     """
@@ -91,7 +66,7 @@ def shown(
     columns = {
         **({"series": "values of the other axes"} if any(series.name for series in all_series) else {}),
         chosen: "the setting",
-        "seeds": "finished points",
+        "seeds": "seeds with finished points",
         **columns_of(given),
     }
     return Table(
@@ -100,7 +75,8 @@ def shown(
         dict.fromkeys([key for key in columns if key not in ("series", chosen, "seeds")], ".2f"),
         list(rows_of(all_series, chosen, given)),
         command,
-        "Intervals are of means over seeds (`environment.statistics.intervals.mean_of_seeds`).",
+        "Intervals are of means over seeds (`environment.statistics.intervals.mean_of_seeds`). One of no width means "
+        "that these seeds agree; others may differ.",
         "\n\n".join(sentence for series in all_series for sentence in said(series, chosen, given, reference)),
         {chosen: partial(draw, all_series, chosen, given)},
     )
@@ -159,56 +135,32 @@ def _value(record: Record, key: str) -> Any:
     return value
 
 
-def series_of(records: Sequence[Record], x: str, drawn: Sequence[str] = ()) -> list[Series]:
-    """Returns the series, and in each the values of x and the seeds in ascending order."""
-    grouped: dict[str, list[Record]] = {}
-    for record in records:
-        others = {key: value for key, value in record["point"].items() if key not in (x, SEED, *drawn)}
-        grouped.setdefault(", ".join(f"{key}={value}" for key, value in others.items()), []).append(record)
-    found = []
-    for name, group in grouped.items():
-        xs = _ordered(record["point"].get(x) for record in group)
-        seeds = _ordered(record["point"].get(SEED) for record in group) if x != SEED else [None]
-        values = {figure: np.full((len(seeds), len(xs)), np.nan) for figure in FIGURES}
-        for record in group:
-            place = (0 if x == SEED else seeds.index(record["point"].get(SEED))), xs.index(record["point"].get(x))
-            for figure in FIGURES:
-                value = record["figures"].get(figure)
-                values[figure][place] = np.nan if value is None else value
-        found.append(Series(name, xs, seeds, values))
-    return found
-
-
-def _ordered(values: Iterable[Any]) -> list[Any]:
-    """Returns the distinct values: numbers in ascending order, then others in the order in which they came."""
-    distinct: list[Any] = []
-    for value in values:  # which may be lists, and are compared as numbers are: 0 is 0.0
-        if value not in distinct:
-            distinct.append(value)
-    numbers = sorted(value for value in distinct if _is_number(value))
-    return numbers + [value for value in distinct if not _is_number(value)]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def rows_of(all_series: Sequence[Series], x: str, figures: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yields a row for each value of x in each series: mean, interval and interquartile mean of each figure."""
+    """Yields a row for each value of x in each series: mean, interval and interquartile mean of each figure.
+
+    If x is the seed, a row of all seeds follows.
+    """
     for series in all_series:
         for column, value in enumerate(series.x):
-            row: dict[str, Any] = {"series": series.name, x: value}
-            for figure in figures:
-                known = series.values[figure][:, column]
-                known = known[~np.isnan(known)]
-                row["seeds"] = max(row.get("seeds", 0), len(known))
-                if len(known):
-                    names = (figure, f"{figure} low", f"{figure} high")
-                    about = FIGURES[figure]
-                    ends = interval_of_seeds(known.tolist(), least=about.least, largest=about.largest)
-                    row |= dict(zip(names, ends, strict=True))
-                    row[f"{figure} IQM"] = interquartile_mean(known[:, np.newaxis])
-            yield row
+            yield {"series": series.name, x: value, **_means(series, slice(column, column + 1), figures)}
+        if x == SEED and len(series.x) > 1:
+            yield {"series": series.name, x: ALL, **_means(series, slice(None), figures)}
+
+
+def _means(series: Series, columns: slice, figures: Sequence[str]) -> dict[str, Any]:
+    """Returns the cells of a row about the points in some columns of a series."""
+    row: dict[str, Any] = {}
+    for figure in figures:
+        known = series.values[figure][:, columns]
+        known = known[~np.isnan(known)]
+        row["seeds"] = max(row.get("seeds", 0), len(known))
+        if len(known):
+            names = (figure, f"{figure} low", f"{figure} high")
+            about = FIGURES[figure]
+            ends = interval_of_seeds(known.tolist(), least=about.least, largest=about.largest)
+            row |= dict(zip(names, ends, strict=True))
+            row[f"{figure} IQM"] = interquartile_mean(known[:, np.newaxis])
+    return row
 
 
 def draw(all_series: Sequence[Series], x: str, figures: Sequence[str], path: Path) -> None:
@@ -216,8 +168,8 @@ def draw(all_series: Sequence[Series], x: str, figures: Sequence[str], path: Pat
     from experiments.reports.plots import plot_bands
 
     panels: dict[str, dict[str, Band]] = {}
-    names = _ordered(value for series in all_series for value in series.x)
-    numbers = all(map(_is_number, names))
+    names = ordered(value for series in all_series for value in series.x)
+    numbers = all(map(is_number, names))
     for series in all_series:
         for figure in figures:
             band = _band(series, figure, None if numbers else names)
@@ -244,91 +196,3 @@ def _band(series: Series, figure: str, names: Sequence[Any] | None) -> Band | No
 def _end(mean: Estimate, end: str) -> float:
     value = float(getattr(mean, end))
     return mean.value if np.isnan(value) else value
-
-
-def said(series: Series, x: str, figures: Sequence[str], reference: float | None) -> Iterator[str]:
-    """Yields what a series says: whether x makes a difference, what is best, and whether the dream's score tells."""
-    about = f"{series.name}: " if series.name else ""
-    numbers = all(_is_number(value) for value in series.x)
-    for figure in figures:
-        rows = series.complete(figure)
-        if len(series.x) < 2 or len(rows) < 2:
-            yield f"{about}`{figure}` has fewer than two seeds with all values of `{x}`, so that nothing can be said."
-            continue
-        p_value = effect_of(rows)
-        spread = rows.mean(axis=0)
-        largest = f"the means of the values of `{x}` are up to {spread.max() - spread.min():.2f} apart"
-        if p_value < SURE:
-            yield f"{about}`{x}` makes a difference to `{figure}`: {largest} (permutation test, p = {p_value:.2g})."
-        else:
-            yield (
-                f"{about}No difference of `{figure}` between values of `{x}` is seen: {largest}, as chance alone would "
-                f"show them in {p_value:.0%} of cases."
-            )
-        if numbers and len(series.x) > 2:
-            trend = _mean_correlation([spearman(row, np.asarray(series.x, float)) for row in rows])
-            yield f"{about}Rank correlation of `{figure}` and `{x}`, mean of the seeds: {_with_interval(trend)}."
-        if reference is not None and reference in series.x and len(rows) > 2:
-            gain = gain_of_best(rows, list(series.x).index(reference))
-            yield (
-                f"{about}The value of `{x}` that is best on the other seeds gains {_with_interval(gain)} points of "
-                f"`{figure}` over {x}={reference:g}."
-            )
-    if {"real", "dream"} <= set(figures) and len(series.x) > 2:
-        yield from _whether_the_dream_tells(series, x, about)
-
-
-def _mean_correlation(of_seeds: Sequence[float]) -> Estimate:
-    return mean_of_seeds(of_seeds, least=-1, largest=1)
-
-
-def _whether_the_dream_tells(series: Series, x: str, about: str) -> Iterator[str]:
-    both = ~np.isnan(series.values["real"] + series.values["dream"]).any(axis=1)
-    if both.sum() < 2:
-        return
-    dreamed, real = series.values["dream"][both], series.values["real"][both]
-    tells = _mean_correlation([spearman(*pair) for pair in zip(dreamed, real, strict=True)])
-    lost = mean_of_seeds(real.max(axis=1) - np.take_along_axis(real, dreamed.argmax(axis=1)[:, None], 1)[:, 0])
-    yield (
-        f"{about}Rank correlation of the dream's score and the real score over the values of `{x}`, mean of the seeds: "
-        f"{_with_interval(tells)}. Choosing the value whose dream scores best loses {_with_interval(lost)} points "
-        "against the best one."
-    )
-
-
-def _with_interval(estimate: Estimate) -> str:
-    if np.isnan(estimate.value):
-        return "not defined, because one of the two does not vary"
-    return f"{estimate.value:+.2f} [{estimate.low:+.2f}, {estimate.high:+.2f}]"
-
-
-def effect_of(rows: np.ndarray, *, seed: int = 0) -> float:
-    """Returns how often chance alone lets the means of columns differ as much as they do.
-
-    The values of every row are exchanged at random: rows (seeds) may differ from each other as much as they like.
-
-    Args:
-      rows: [seeds, values].
-    Source: Good 2005, "Permutation, Parametric and Bootstrap Tests of Hypotheses" (blocked designs).
-    """
-    generator = np.random.default_rng(seed)
-    found = rows.mean(axis=0).var()
-    repeated = np.repeat(rows[np.newaxis], PERMUTATIONS, axis=0)
-    drawn = generator.permuted(repeated, axis=2).mean(axis=1).var(axis=1)
-    tolerance = 1e-12 * max(1.0, float(found))
-    return float((1 + np.sum(drawn >= found - tolerance)) / (1 + PERMUTATIONS))
-
-
-def gain_of_best(rows: np.ndarray, reference: int) -> Estimate:
-    """Returns what the best column gains over a reference on seeds by which it was not chosen.
-
-    For each row, the column with the largest mean of the other rows is taken. The largest mean of all rows would gain
-    something by chance alone.
-
-    Args:
-      rows: [seeds, values], at least two rows.
-      reference: the column to compare with.
-    """
-    others = (rows.sum(axis=0) - rows) / (len(rows) - 1)
-    best = others.argmax(axis=1)
-    return mean_of_seeds(rows[np.arange(len(rows)), best] - rows[:, reference])

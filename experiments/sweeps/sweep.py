@@ -20,10 +20,11 @@ from typing import Any
 
 from experiments.config.effect import OF_WORLD_MODELS, effective
 from experiments.config.run import OF_CONTROLLERS, RunConfig, load_config
-from experiments.config.tree import as_mapping, put, replaced
+from experiments.config.tree import as_mapping, parse_overrides, put, replaced, takes_integers
 from experiments.errors import UserError
 from experiments.executors.local import Executor, Unit, without_compiling
 from experiments.executors.units import Record, keep
+from experiments.output_file import require_writable_directory
 from experiments.pipeline.load import find_model, load
 from experiments.request import resolved
 from experiments.runs.directory import differences, digest
@@ -31,7 +32,7 @@ from experiments.runs.progress import ProgressDisplay
 from experiments.sweeps.over import Axis, points
 from experiments.sweeps.point import POINTS, Point
 from taso_ext import RuleSet
-from taso_ext.files import write_text
+from taso_ext.files import is_temporary, remove_abandoned, write_text
 
 NOT_OF_LOADING = (
     *("seed", "controller", "world", "options", "collect", "evaluate", "search", "updates_per_checkpoint"),
@@ -96,11 +97,14 @@ class Sweep:
           folder: None: one below `FOLDER`, named after the model and the base settings.
           committed: see the attribute.
         Raises:
-          UserError: the model, a setting or a value is not known, or the folder holds a sweep of another base.
+          UserError: the model, a setting or a value is not known, a setting is both varied and set, or the folder holds
+            something else or cannot be written.
         """
         name = find_model(model).name
+        _require_not_set(axes, assignments)
         base = load_config(preset, {}, assignments)
-        spanned = points(axes, draws=draws, seed=seed)
+        typed = [axis.of_integers() if takes_integers(base, axis.key) else axis for axis in axes]
+        spanned = points(typed, draws=draws, seed=seed)
         folder = folder or FOLDER / f"{name}-{preset}-{digest(_identity(model, base), digits=8)}"
         fingerprints: dict[str, Mapping[str, Any]] = {}
         found = []
@@ -112,7 +116,7 @@ class Sweep:
             found.append(Point(model, values, config, fingerprints[loading], folder))
         _require_distinct(found)
         sweep = cls(model, base, folder, found, committed)
-        sweep._require_same_base()
+        sweep._require_own_folder()
         return sweep
 
     @property
@@ -120,12 +124,17 @@ class Sweep:
         """Whether a point measures times, so that no other one may run on the same machine meanwhile."""
         return any(point.config.measures_costs for point in self.points)
 
-    def _require_same_base(self) -> None:
-        stored = read_sweep(self.folder) if (self.folder / FILE).is_file() else None
-        if stored is None:
-            if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
-                raise UserError(f"{self.folder} exists and holds no sweep. Name another folder with -o.")
+    def _require_own_folder(self) -> None:
+        """Raises UserError if the folder holds another sweep or something else, or cannot be written."""
+        require_writable_directory(self.folder)
+        names = set()
+        if self.folder.is_dir():  # where another sweep may be writing its first file, or was killed while it did
+            names = {path.name for path in self.folder.iterdir() if not is_temporary(path)}
+        if not names:
             return
+        if FILE not in names:
+            raise UserError(f"{self.folder} exists and holds no sweep. Name another folder with -o.")
+        stored = read_sweep(self.folder)
         wanted = json.loads(json.dumps(_identity(self.model, self.base)))
         for difference in differences({key: stored[key] for key in wanted}, wanted, ""):
             raise UserError(
@@ -160,8 +169,13 @@ class Sweep:
           compiles: whether TensorFlow compiles what it trains, which takes longer than a few steps.
         Returns:
           The failures.
+        Raises:
+          UserError: another command has begun a sweep of another base in the folder since, or it cannot be written.
         """
+        self._require_own_folder()
         self.folder.mkdir(parents=True, exist_ok=True)
+        for folder in (self.folder, self.folder / POINTS):
+            remove_abandoned(folder)
         known = read_sweep(self.folder)["over"] if (self.folder / FILE).is_file() else []
         noted = {**_identity(self.model, self.base), "over": list(dict.fromkeys([*known, *axes]))}
         write_text(self.folder / FILE, json.dumps(noted, indent=1))
@@ -182,6 +196,17 @@ class Sweep:
             elif result.error is not None:
                 failures.append(Failure(point.name, result.error))
         return failures
+
+
+def _require_not_set(axes: Sequence[Axis], assignments: Sequence[str]) -> None:
+    """Raises UserError if the base settings hold one that an axis varies."""
+    assigned = parse_overrides(assignments)
+    for axis in axes:
+        found: Any = assigned
+        for part in axis.key.split("."):
+            found = found.get(part) if isinstance(found, Mapping) else None
+        if found is not None:
+            raise UserError(f"--over varies {axis.key}, which --set gives the value {found}. Leave out one of the two.")
 
 
 def _require_distinct(points: Sequence[Point]) -> None:

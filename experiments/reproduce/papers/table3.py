@@ -34,8 +34,10 @@ from experiments.reproduce.search.plays import ON_PAPER, SMALL, slug
 from experiments.reproduce.table import UNDEFINED, Table
 from experiments.runs.directory import digest
 from experiments.runs.progress import ProgressDisplay
+from experiments.sweeps.findings import said
 from experiments.sweeps.over import Axis
-from experiments.sweeps.show import USUAL, columns_of, draw, rows_of, said, series_of
+from experiments.sweeps.series import series_of
+from experiments.sweeps.show import USUAL, columns_of, draw, rows_of
 from experiments.sweeps.sweep import Sweep
 from taso_ext import RuleSet
 

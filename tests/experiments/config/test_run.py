@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from experiments.config.run import RunConfig, load_config, num_cores, preset_names
-from experiments.config.tree import as_mapping, parse_overrides, replaced
+from experiments.config.tree import as_mapping, parse_overrides, replaced, takes_integers
 from experiments.errors import UserError
 
 
@@ -91,6 +91,9 @@ def test_a_config_survives_its_plain_form() -> None:
         ("world_model.mdn_rnn_training.batch=0", "'batch' must be at least 1"),
         ("world_model.mdn_rnn_training.checkpoint_every=0", "'checkpoint_every' must be at least 1"),
         ("world_model.mdn_rnn_training.optimiser.learning_rate=-1.0", "'learning_rate' must be at least 0"),
+        ("dream.temperature=nan", "'temperature' must be at least 0, but nan"),
+        ("dream.temperature=inf", "'temperature' must be at least 0 and finite, but inf"),
+        ("world_model.mdn_rnn.log_sigma_range=[-inf, 1.0]", "-inf to 1.0 came"),
         ("policy.head=pointer", "a dream has no nodes; set --world real too, or policy.head=hierarchical"),
         ("policy.head=tree", "hierarchical"),
         ("dream.pessimism=1", "world_model.mdn_rnn.ensemble=3 too"),
@@ -115,6 +118,16 @@ def test_overrides_are_toml_values_or_plain_texts() -> None:
         "d": "3",
         "e": [1, 2],
     }
+
+
+@pytest.mark.parametrize("path", ["seed", "ppo.updates", "world_model.encoder.rounds"])
+def test_settings_that_take_integers_alone_are_known(path: str) -> None:
+    assert takes_integers(RunConfig(), path)
+
+
+@pytest.mark.parametrize("path", ["ppo.learning_rate", "controller", "portable", "ppo", "ppo.updtes", "seed.x", "ppo."])
+def test_other_settings_take_no_integers_or_other_numbers_too(path: str) -> None:
+    assert not takes_integers(RunConfig(), path)
 
 
 def test_a_value_has_no_settings() -> None:

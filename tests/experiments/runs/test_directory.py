@@ -65,7 +65,7 @@ def test_two_processes_do_not_work_on_one_run(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as holder:
         try:
             assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-            with pytest.raises(UserError, match=f"in use by process {holder.pid}, "):
+            with pytest.raises(UserError, match=f"in use by process {holder.pid}, .*`rlflow train` take another"):
                 RunDirectory.open(tmp_path / "run", CONFIG, {})
         finally:
             holder.kill()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +10,30 @@ import numpy as np
 import pytest
 
 from experiments.errors import UserError
-from experiments.sweeps.show import effect_of, gain_of_best, series_of, shown
+from experiments.sweeps.findings import effect_of, fewest_seeds, gain_of_best, smallest_p
+from experiments.sweeps.series import series_of
+from experiments.sweeps.show import shown
 
 SEEDS = 6
 TEMPERATURES = (0, 0.5, 1.0, 2.0)
 
 
-def records(real: Callable[[float, int], float], dream: Callable[[float, int], float], **other: Any) -> list[Any]:
+def records(
+    real: Callable[[float, int], float],
+    dream: Callable[[float, int], float],
+    *,
+    seeds: int = SEEDS,
+    temperatures: Sequence[float] = TEMPERATURES,
+    **other: Any,
+) -> list[Any]:
     return [
         {
             "point": {"dream.temperature": temperature, "seed": seed, **other},
             "settings": {"seed": seed, "dream": {"temperature": temperature}, **other},
             "figures": {"real": real(temperature, seed), "dream": dream(temperature, seed), "gap": None},
         }
-        for seed in range(SEEDS)
-        for temperature in TEMPERATURES
+        for seed in range(seeds)
+        for temperature in temperatures
     ]
 
 
@@ -39,8 +48,8 @@ def said(found: list[Any], **options: Any) -> str:
 def test_an_effect_is_seen_although_seeds_differ_more() -> None:
     text = said(records(lambda t, s: 50.0 * s + 3 * t + 0.1 * noise(t, s), lambda t, s: t + s))
     assert "`dream.temperature` makes a difference to `real`" in text and "p = 0.0001" in text
-    assert "Rank correlation of `real` and `dream.temperature`, mean of the seeds: +1.00 [+1.00, +1.00]" in text
-    assert "Choosing the value whose dream scores best loses +0.00 [+0.00, +0.00] points" in text
+    assert "Rank correlation of `real` and `dream.temperature`, mean of the seeds: +1.00 (the same in all 6" in text
+    assert "Choosing the value whose dream scores best loses 0.00 points (the same in all 6 seeds" in text
 
 
 def test_no_effect_is_said_to_be_none() -> None:
@@ -51,7 +60,65 @@ def test_no_effect_is_said_to_be_none() -> None:
 
 def test_a_misleading_dream_is_said_to_mislead() -> None:
     text = said(records(lambda t, s: -t + s, lambda t, s: t + s))
-    assert "mean of the seeds: -1.00 [-1.00, -1.00]. Choosing the value whose dream scores best loses +2.00" in text
+    assert "mean of the seeds: -1.00 (the same in all 6 seeds, which gives no interval: other seeds may differ)" in text
+    assert "Choosing the value whose dream scores best loses 2.00 points (the same" in text
+
+
+def test_no_loss_is_below_zero() -> None:
+    """The dream errs on one seed of three: an interval that is not bounded would reach below 0."""
+    text = said(records(lambda t, s: -t if s == 0 else t, lambda t, s: t, seeds=3))
+    assert "loses 0.67 [0.00, " in text and "] points against the best one" in text
+
+
+@pytest.mark.parametrize(("temperatures", "fewest", "smallest"), [((0, 1), 6, "0.0625"), ((0, 1, 2), 3, "0.167")])
+def test_too_few_seeds_for_any_effect_are_said_to_be(temperatures: Any, fewest: int, smallest: str) -> None:
+    def text(seeds: int) -> str:
+        return said(records(lambda t, s: 10.0 * t + s, lambda t, s: t, seeds=seeds, temperatures=temperatures))
+
+    few = text(fewest - 1)
+    assert f"{fewest - 1} seeds are too few to see whether `dream.temperature` makes a difference to `real`" in few
+    assert f"cannot come below p = {smallest}. It takes {fewest} seeds or more." in few and "No difference" not in few
+    assert "`dream.temperature` makes a difference to `real`: the means" in text(fewest)
+
+
+@pytest.mark.parametrize(("seeds", "values"), [(2, 2), (5, 2), (2, 3), (3, 3), (2, 4)])
+def test_the_smallest_p_is_that_of_seeds_in_one_order(seeds: int, values: int) -> None:
+    """The test draws 9,999 arrangements: p is off by at most 5 standard deviations, wrongly in 1 of a million cases."""
+    smallest = smallest_p(seeds, values)
+    rows = np.arange(seeds)[:, np.newaxis] + np.arange(float(values))
+    assert effect_of(rows) == pytest.approx(smallest, abs=5 * np.sqrt(smallest / 9999))
+    assert smallest_p(5, 200) == pytest.approx(1e-4) and fewest_seeds(200) == 2
+
+
+def test_seeds_alone_have_a_mean_and_an_interval() -> None:
+    found = records(lambda t, s: 10.0 + s, lambda t, s: 7.0, seeds=4, temperatures=(1,))
+    for record in found:
+        del record["point"]["dream.temperature"]
+    table = shown(Path("sweep"), found, "command")
+    assert "Along `seed`, no setting varies. The mean of `real` over 4 seeds is 11.50 [" in table.finding
+    assert "The mean of `dream` over 4 seeds is 7.00 (the same in all 4 seeds" in table.finding
+    *each, together = table.rows
+    assert [row["seed"] for row in each] == [0, 1, 2, 3] and together["seed"] == "all" and together["seeds"] == 4
+    assert float(together["real low"]) < float(together["real"]) == 11.5 < float(together["real high"])
+    assert "`real` is 10.00 with the one seed that is finished, which gives no interval" in said(found[:1])
+
+
+def test_one_value_is_compared_with_nothing() -> None:
+    text = said(records(lambda t, s: 10.0 + s, lambda t, s: 7.0, seeds=4, temperatures=(1,)))
+    assert "`dream.temperature` has one value only, 1. The mean of `real` over 4 seeds is 11.50 [" in text
+
+
+def test_what_is_missing_to_compare_is_said() -> None:
+    found = records(lambda t, s: t, lambda t, s: t, seeds=3)
+    assert "one seed does not show how far seeds differ. Add others" in said(found[: len(TEMPERATURES)])
+    assert "of 3 seeds, 1 has finished points with all 4 values" in said([*found[:5], found[-1]])
+    assert "of 3 seeds, none has finished points with all 4 values" in said([*found[1:5], found[-1]])
+    without = records(lambda t, s: t, lambda t, s: t, world="real")
+    for record in without:
+        del record["figures"]["dream"]
+    assert "world=real: No finished point has `dream`." in said(
+        [*records(lambda t, s: t, lambda t, s: t, world="dream"), *without]
+    )
 
 
 def test_chance_alone_is_an_effect_as_rarely_as_it_says() -> None:
@@ -134,6 +201,16 @@ def test_random_axes_are_no_series() -> None:
     assert (
         len({row["series"] for row in shown(Path("sweep"), found, "command", x="rate", drawn=["rate", "t"]).rows}) == 1
     )
+
+
+def test_points_that_differ_in_random_axes_alone_are_averaged() -> None:
+    found = [
+        {"point": {"rate": rate, "t": t}, "settings": {}, "figures": {"real": 10 * t + rate, "dream": 1.0}}
+        for rate in (1.0, 3.0)
+        for t in (0, 1, 2)
+    ]
+    (series,) = series_of(found, "t", drawn=["rate"])
+    assert series.values["real"].tolist() == [[2.0, 12.0, 22.0]]
 
 
 def test_figures_are_drawn_over_numbers_and_names(tmp_path: Path) -> None:

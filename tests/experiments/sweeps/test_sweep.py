@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import platform
+import subprocess
+import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +15,7 @@ import pytest
 from experiments.cli import main
 from experiments.config.run import load_config
 from experiments.config.tree import as_mapping
+from experiments.errors import UserError
 from experiments.executors.local import LocalExecutor
 from experiments.executors.units import Record
 from experiments.runs.progress import SilentProgress
@@ -72,6 +77,13 @@ def test_a_failed_point_is_said_and_tried_again(done: list[dict[str, Any]], caps
     assert len(done) == 3 and main(command) == 1 and len(done) == 4
 
 
+def test_a_setting_of_integers_is_drawn_from_integers() -> None:
+    axes = [Axis.parsed("ppo.updates=uniform(10,100)"), Axis.parsed("ppo.learning_rate=loguniform(1e-4,1e-2)")]
+    found = [point.config.ppo for point in Sweep.of(MODEL, "demo", [*SETTINGS[1::2]], axes, draws=5).points]
+    assert len({each.updates for each in found}) == 5 and all(10 <= each.updates <= 100 for each in found)
+    assert all(1e-4 <= each.learning_rate <= 1e-2 for each in found)
+
+
 def test_points_that_came_with_the_source_are_found_by_their_effect(tmp_path: Path) -> None:
     (point,) = Sweep.of(MODEL, "demo", [*SETTINGS[1::2]], [Axis("seed", (3,))]).points
     stored = as_mapping(point.config)
@@ -124,7 +136,18 @@ def test_a_finished_sweep_is_shown_in_other_ways(
         ),
         ([MODEL, "--over", "dream=1", "--over", "dream.temperature=0,1"], "is a section of settings"),
         ([MODEL, *AXES, "--set", "costs=measured:cpu", "--processes", "2"], "points measure times"),
+        ([MODEL, *AXES, "--set", "seed=3"], "--over varies seed, which --set gives the value 3"),
+        (
+            [MODEL, *AXES, "--set", "dream={temperature=0}"],
+            "varies dream.temperature, which --set gives",
+        ),
         (["show", "nowhere"], "holds no sweep"),
+        (
+            ["show", "nowhere", "--over", "seed=0", "--base", "demo", "-o", "."],
+            "--over, --base, --output have",
+        ),
+        (["show", "nowhere", "--draws", "10"], "--draws has no effect on rlflow sweep show"),
+        (["show", "nowhere", "--processes", "2"], "--processes has no effect"),
     ],
 )
 def test_bad_input_is_one_paragraph(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,6 +167,37 @@ def test_a_folder_of_another_base_is_refused(done: list[dict[str, Any]], capsys:
     damaged = next(Path("mine/points").iterdir())
     damaged.write_text('{"point": ')
     assert f"{damaged} is damaged" in failure(capsys, "sweep", "show", "mine")
+
+
+@pytest.mark.parametrize(
+    ("folder", "said"),
+    [("/proc/foo", "Cannot write into /proc"), ("file", "file is a file"), ("file/x/y", "file is a")],
+)
+def test_a_folder_that_cannot_be_made_is_refused(folder: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("file").write_text("mine")
+    message = failure(capsys, "sweep", MODEL, *AXES, *SETTINGS, "-o", folder)
+    assert said in message and "directory that you can write" in message
+
+
+def test_a_sweep_that_was_killed_while_it_began_is_taken_up(done: list[dict[str, Any]]) -> None:
+    Path("mine").mkdir()
+    killed = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
+    host = f"{zlib.crc32(platform.node().encode()):08x}"
+    left = Path(f"mine/.rlflow-{host}-{killed.stdout.strip()}-0123456789ab.tmp")
+    left.write_text('{"model": ')
+    assert main(["sweep", MODEL, *AXES, *SETTINGS, "-o", "mine"]) == 0
+    assert len(done) == 4 and not left.exists()
+
+
+def test_of_two_sweeps_that_begin_together_the_second_sees_the_base_of_the_first(done: list[dict[str, Any]]) -> None:
+    first, second = (
+        Sweep.of(MODEL, "demo", [*SETTINGS[1::2], *more], [Axis("dream.temperature", (0, 1))], folder=Path("mine"))
+        for more in ([], ["ppo.epochs=7"])
+    )
+    executor = LocalExecutor("sweep", 1, SilentProgress())
+    assert not first.run(executor, lambda *_: None, []) and len(done) == 2
+    with pytest.raises(UserError, match=r"another base: base\.ppo\.epochs was"):
+        second.run(executor, lambda *_: None, [])
 
 
 def test_points_share_the_world_model_of_a_seed_alone() -> None:

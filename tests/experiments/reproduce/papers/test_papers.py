@@ -128,9 +128,7 @@ def test_a_sweep_of_the_temperature_answers_in_words(
     assert float(rows[TINY, "1.5"]["real"]) == 12.0 and float(rows["bert-base-tiny", "1.5"]["real"]) == 2.0
     assert rows[TINY, "1.5"]["printed real"] == "–"
     said = Path("runs/reproduce/table3/README.md").read_text()
-    assert (
-        f"{TINY}, best, on paper: `dream.temperature` makes a difference" in said or "No difference of `real`" in said
-    )
+    assert f"{TINY}, best, on paper: 2 seeds are too few to see whether `dream.temperature` makes a" in said
     assert len(list(Path("runs/reproduce/table3").glob("figure-*.png"))) == 2
     assert "name their database with --prices" in failure(
         capsys, "reproduce", "table3", "--scale", "smoke", "--worlds", "best, noisy prices"
