@@ -96,15 +96,16 @@ class Point:
     @property
     def file(self) -> Path:
         """The file of the point's figures."""
-        return self.folder / POINTS / f"{digest(self._identity)}.json"
+        return self.folder / POINTS / f"{digest(self.identity)}.json"
 
     @property
-    def _identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
+        """Everything that the figures depend on."""
         return {"config": in_effect(self.config), "fingerprint": self.fingerprint}
 
     def has_figures_of(self, record: Record) -> bool:
         """Returns whether the figures of a finished point are this one's, also if settings were added since."""
-        return same_effect({"config": record["settings"], "fingerprint": record["fingerprint"]}, self._identity)
+        return same_effect({"config": record["settings"], "fingerprint": record["fingerprint"]}, self.identity)
 
     @property
     def lane(self) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from environment.statistics.intervals import Estimate, mean_of_seeds
 from environment.statistics.runs import interquartile_mean
 from experiments.errors import UserError, nearest_match
+from experiments.executors import provenance
 from experiments.executors.units import Record
 from experiments.reports.plots import Band
 from experiments.reproduce.table import Table, interval_of_seeds
@@ -79,6 +80,7 @@ def shown(
         "that these seeds agree; others may differ.",
         "\n\n".join(sentence for series in all_series for sentence in said(series, chosen, given, reference)),
         {chosen: partial(draw, all_series, chosen, given)},
+        provenance=provenance.said_of(found),
     )
 
 

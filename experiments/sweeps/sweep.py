@@ -22,6 +22,7 @@ from experiments.config.effect import OF_WORLD_MODELS, effective
 from experiments.config.run import OF_CONTROLLERS, RunConfig, load_config
 from experiments.config.tree import as_mapping, parse_overrides, put, replaced, takes_integers
 from experiments.errors import UserError
+from experiments.executors import provenance
 from experiments.executors.local import Executor, Unit, without_compiling
 from experiments.executors.units import Record, keep
 from experiments.output_file import require_writable_directory
@@ -222,8 +223,8 @@ def _require_distinct(points: Sequence[Point]) -> None:
 
 
 def kept(point: Point, progress: ProgressDisplay) -> Record:
-    """Does a point and keeps its record in its file."""
-    record = point.record(progress)
+    """Does a point and keeps its record in its file, with its provenance."""
+    record = {**point.record(progress), provenance.KEY: provenance.made_here(point.identity)}
     keep(point.file, json.dumps(record, indent=1))
     return record
 
@@ -268,7 +269,8 @@ def read_record(path: Path) -> Record | None:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         parts = {key: dict(record[key]) for key in ("point", "settings", "figures")}
-        return {**parts, "fingerprint": dict(record.get("fingerprint", {}))}  # older files have none
+        made = {provenance.KEY: dict(record[provenance.KEY])} if provenance.KEY in record else {}
+        return {**parts, "fingerprint": dict(record.get("fingerprint", {})), **made}  # older files have neither
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged. Remove it, and repeat the command of the sweep.") from error
 

@@ -26,6 +26,7 @@ from environment.measurement.effort import FEWEST_PAIRS
 from experiments.config.run import load_config
 from experiments.config.tree import as_mapping
 from experiments.errors import UserError
+from experiments.executors import provenance
 from experiments.executors.choice import chosen_executor
 from experiments.executors.units import COMMITTED, DIRECTORY, UNITS, Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, require_one_process
@@ -167,6 +168,7 @@ def swept(sweep: Sweep, options: argparse.Namespace, progress: ProgressDisplay) 
     failures = sweep.run(executor, lambda point, record: records.append(record), [], compiles=compiles)
     if failures:
         raise failures[0].error
+    provenance.note(records)
     return records
 
 
