@@ -3,8 +3,9 @@
 rlflow reproduce ablations
 rlflow reproduce ablations bert-base --changes "no recollection,untrained networks" --seeds 0,1
 
-A change is compared with the row that it changes, seed by seed: the interval is that of the mean difference. A unit
-takes up to 15 minutes; the rows that are changed are units of `controllers`.
+A change is compared with the row that it changes, seed by seed: the interval is that of the mean difference. What the
+temperature of a dream does beside recollection and an ensemble, which have rows too, shows in its gap and in what is
+really gained. A unit takes up to 15 minutes; the rows that are changed are units of `controllers`.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ CHANGES: Mapping[str, Change] = {
     "ensemble": Change(DREAM, ("world_model.mdn_rnn.ensemble=3",)),
     "uncertain rewrites": Change(DREAM, ("world_model.mdn_rnn.ensemble=3", "recollect.uncertain=0.2")),
     "no telescoping": Change(DREAM, ("dream.telescoping=false",)),
+    "cold dream": Change(DREAM, ("dream.temperature=0.5",)),
+    "warm dream": Change(DREAM, ("dream.temperature=1.5",)),
     "50 steps": Change(DREAM, ("environment.max_steps=50",)),
     "globals": Change(REAL, ("graph_encoder.kind=message_passing",)),
     "best graph": Change(DREAM, ("ppo.goal=best",)),
