@@ -549,10 +549,12 @@ def _reproduce(options: argparse.Namespace) -> int:
         return _reproduce_all(options)
     from experiments import reproduce
     from experiments.executors import provenance
+    from experiments.reproduce.options import settle
     from experiments.reproduce.other_devices import with_other_devices
     from experiments.reproduce.table import require_writable_folder
     from experiments.runs.progress import make_progress
 
+    settle(options)
     device = getattr(options, "device", "cpu")  # not every table has the option
     directory = options.output or Path("runs/reproduce", options.table, *([device] if device != "cpu" else []))
     options.command_line = shlex.join(["rlflow", *options.arguments])

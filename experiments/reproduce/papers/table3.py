@@ -21,7 +21,9 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
+from environment.costs.registry import DATABASE
 from environment.measurement.effort import FEWEST_PAIRS
 from experiments.config.run import load_config
 from experiments.config.tree import as_mapping
@@ -107,6 +109,8 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
             raise UserError(f"The world '{PRICES}' replays prices: name their database with --prices FILE.")
         progress.note(f"The world '{PRICES}' is left out, because no --prices are named.")
         worlds = {name: world for name, world in worlds.items() if name != PRICES}
+    if PRICES in worlds:
+        require_prices(Path(options.prices))
     temperatures = options.temperatures or DEFAULT[options.scale]
     seeds = chosen_seeds(options, SEEDS[options.scale])
     rows: list[Record] = []
@@ -131,6 +135,20 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         "\n\n".join(sentences),
         figures,
     )
+
+
+def require_prices(path: Path) -> None:
+    """Checks that a database of prices can be replayed.
+
+    Raises:
+      UserError: the file is missing, or its name is not that of a database.
+    """
+    problem = "that is no file" if not path.is_file() else f"its name does not end in {DATABASE}"
+    if not path.is_file() or path.suffix != DATABASE:
+        raise UserError(
+            f"--prices expects a database of kernel prices, got '{path}', but {problem}. Name one that "
+            f"`rlflow costs record --database FILE{DATABASE}` has written."
+        )
 
 
 def sweep_of(
