@@ -31,6 +31,7 @@ from experiments.errors import UserError
 from experiments.executors.choice import chosen_executor
 from experiments.executors.units import COMMITTED, DIRECTORY, UNITS, Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, require_one_process
+from experiments.reproduce.papers.players import SHORT, cuts_of
 from experiments.reproduce.papers.printed import TEMPERATURES
 from experiments.reproduce.search.plays import ON_PAPER, SMALL, slug
 from experiments.reproduce.table import UNDEFINED, Table
@@ -67,10 +68,10 @@ class World:
 PAPERS_GRAPHS = ("bert-base", "squeezenet1.1")
 PRICES = "best, noisy prices"
 WORLDS: Mapping[str, World] = {
-    "paper, on paper": World(PAPERS_GRAPHS, "paper-cut", ON_PAPER),
-    "best, on paper": World(PAPERS_GRAPHS, "demo", (*ON_PAPER, *ROUND)),
-    PRICES: World(PAPERS_GRAPHS, "demo", NOISY),
-    "best, by the clock": World(("bert-l2-h128",), "demo", (CLOCKED, *NOISY)),
+    "paper, on paper": World(PAPERS_GRAPHS, SHORT["paper"], ON_PAPER),
+    "best, on paper": World(PAPERS_GRAPHS, SHORT["best"], (*ON_PAPER, *ROUND)),
+    PRICES: World(PAPERS_GRAPHS, SHORT["best"], NOISY),
+    "best, by the clock": World(("bert-l2-h128",), SHORT["best"], (CLOCKED, *NOISY)),
 }
 """The four worlds by name."""
 
@@ -80,8 +81,8 @@ COLUMNS = {
     KEY: "τ while the policy was trained",
     "seeds": "runs",
     **columns_of(USUAL),
-    "printed dream": "the papers' score of the world model on BERT [%]",
-    "printed real": "the papers' real score on BERT [%]",
+    "printed dream": "the papers' score of the world model on BERT [%]; RLFlow / dissertation where they differ",
+    "printed real": "the papers' real score on BERT [%], likewise",
 }
 FORMATS = {key: ".2f" for key in COLUMNS if key.split()[0] in (*USUAL, "printed")}
 
@@ -131,7 +132,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         FORMATS,
         rows,
         options.command_line,
-        "Printed figures: Table III of RLFlow, on BERT.",
+        "\n".join(f"- {line}" for line in notes_of(worlds)),
         "\n\n".join(sentences),
         figures,
     )
@@ -186,9 +187,28 @@ def swept(sweep: Sweep, options: argparse.Namespace, progress: ProgressDisplay) 
     return records
 
 
+def notes_of(worlds: Mapping[str, World]) -> list[str]:
+    """Returns sentences on the preset and the settings of each world, and on what is printed."""
+    return [
+        *(
+            f"World `{name}`: preset `{world.preset}` with {', '.join(world.settings)}."
+            for name, world in worlds.items()
+        ),
+        *cuts_of([world.preset for world in worlds.values()]),
+        "Printed figures: Table III of RLFlow and the same table of the dissertation, on BERT.",
+    ]
+
+
 def _beside(row: Mapping[str, object], graph: str, world: str) -> Record:
     """Returns a row with its names, and what the papers print of its temperature on BERT."""
     temperature = row[KEY]
-    printed = TEMPERATURES.get(temperature) if graph == "bert-base" and isinstance(temperature, int | float) else None
-    dream, real = printed or (UNDEFINED, UNDEFINED)
+    printed = []
+    if graph == "bert-base" and isinstance(temperature, int | float):
+        printed = [paper[temperature] for paper in TEMPERATURES.values() if temperature in paper]
+    dream, real = map(_both, zip(*printed, strict=True)) if printed else (UNDEFINED, UNDEFINED)
     return {**row, "graph": graph, "world": world, "printed dream": dream, "printed real": real}
+
+
+def _both(printed: Sequence[float]) -> float | str:
+    """Returns a figure of the papers, or one after the other where they differ."""
+    return printed[0] if len(set(printed)) == 1 else " / ".join(f"{each:.2f}" for each in printed)
