@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,17 @@ def test_one_table_that_fails_does_not_keep_the_others_from_being_made(
 def test_every_table_says_what_it_is_and_how_it_is_made(name: str) -> None:
     text = reproduce.load(name).description
     assert f"rlflow reproduce {name}" in text and len(text.splitlines()) > 3
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("fig-runtime", "fig-search", "fig-modelfree", "fig-wmloss", "fig-dreamreward", "fig-pairwise", "steptime"),
+        *("accuracy", "discrepancy", "discrepancy-rules", "baselines", "table1", "table2", "table3", "controllers"),
+    ],
+)
+def test_help_says_how_long_a_table_takes(name: str) -> None:
+    assert re.search(r"\btakes?\b[^.]*\b(minute|hour|day)s?\b", reproduce.load(name).description)
 
 
 def test_a_quick_look_takes_tiny_graphs_and_two_seeds() -> None:
