@@ -50,18 +50,32 @@ class _Parser(argparse.ArgumentParser):
     Attributes:
       add_late: adds the options of a command whose module is imported only when the command is used; None if there are
         no such options.
+      takes: what a command takes alone, as a sentence about any other option; None: the usual message.
     """
 
     add_late: Callable[[_Parser], None] | None = None
+    takes: str | None = None
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]  # overloads of argparse
         if self.add_late is not None:
             self.add_late(self)
             self.add_late = None
-        return super().parse_known_args(args, namespace)
+        known, others = super().parse_known_args(args, namespace)
+        if others and self.takes is not None:
+            self.error(f"no option is '{' '.join(others)}' here. {self.takes}")
+        return known, others
+
+    def _check_value(self, action, value):  # type: ignore[no-untyped-def]  # argparse lists dozens of names
+        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            from experiments.errors import near
+
+            hint = f". Did you mean '{found}'?" if (found := near(value, action.choices)) else ""
+            raise argparse.ArgumentError(None, f"no {action.metavar} is called '{value}'{hint}")
+        super()._check_value(action, value)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(BAD_INPUT, f"{self.prog}: {message}. See {self.prog} --help.\n")
+        end = "" if message.endswith("?") else "."
+        self.exit(BAD_INPUT, f"{self.prog}: {message}{end} See {self.prog} --help.\n")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -151,6 +165,10 @@ def _add_reproduce(commands: argparse._SubParsersAction[_Parser]) -> None:
     everything.add_argument("--scale", choices=("smoke", "full"), default="full", help="smoke: a quick look (full)")
     everything.add_argument("-o", "--output", metavar="DIR", type=Path, help="folder of their folders (runs/reproduce)")
     everything.add_argument("--force", action="store_true", help="overwrite what the tables have left in DIR")
+    everything.takes = (
+        f"{ALL} takes only --scale, -o and --force, and makes every table with its own graphs and seeds. Name one "
+        "table to choose them, as in rlflow reproduce table1 bert-base or rlflow reproduce controllers --seeds 0..2"
+    )
     for name, (_, about) in TABLES.items():
         table = tables.add_parser(name, help=about, formatter_class=argparse.RawDescriptionHelpFormatter)
         table.add_late = _add_table_options
@@ -531,10 +549,12 @@ def _reproduce(options: argparse.Namespace) -> int:
         return _reproduce_all(options)
     from experiments import reproduce
     from experiments.executors import provenance
+    from experiments.reproduce.options import settle
     from experiments.reproduce.other_devices import with_other_devices
     from experiments.reproduce.table import require_writable_folder
     from experiments.runs.progress import make_progress
 
+    settle(options)
     device = getattr(options, "device", "cpu")  # not every table has the option
     directory = options.output or Path("runs/reproduce", options.table, *([device] if device != "cpu" else []))
     options.command_line = shlex.join(["rlflow", *options.arguments])

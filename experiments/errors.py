@@ -31,9 +31,14 @@ def require_at_least(least: int, **values: int) -> None:
             raise UserError(f"--{name.replace('_', '-')} must be at least {least}, got {value}.")
 
 
+def near(name: str, known: Iterable[str]) -> str | None:
+    """Returns the nearest of `known`; None if none is like `name`."""
+    return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.4)), None)
+
+
 def nearest_match(name: str, known: Iterable[str]) -> str:
     """Returns a hint with the nearest of `known`, then all of them: `Did you mean 'ppo'? Known: greedy, ppo.`"""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-    hint = f"Did you mean '{close[0]}'? " if close else ""
+    close = near(name, names)
+    hint = f"Did you mean '{close}'? " if close else ""
     return f"{hint}Known: {', '.join(names)}."

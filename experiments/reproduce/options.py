@@ -1,26 +1,60 @@
-"""Options that several tables share (zoo graphs, device, seed), and the execution of their units of work."""
+"""Options that several tables share (zoo graphs, device, seed), and the execution of their units of work.
+
+The command line calls `settle` before a table is made, so that what it refuses is refused before any unit of work.
+"""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
 from environment import zoo
+from environment.runtimes.onnx_runtime import require_working
 from experiments.errors import UserError, nearest_match, require_at_least
 from experiments.executors.choice import chosen_executor
 from experiments.executors.local import Record, Unit, records, without_compiling
 from experiments.runs.progress import ProgressDisplay
-from experiments.studies.study import numbers_of
+from experiments.studies.study import SEEDS_HELP, SEEDS_METAVAR, numbers_of
 
 Choice = TypeVar("Choice")
 
 
-def add_graphs(parser: argparse.ArgumentParser, default: str = "the full-size ones") -> None:
-    """Adds the argument for the names of graphs; `default` describes the default graphs in the help."""
-    parser.add_argument("graphs", nargs="*", metavar="GRAPH", help=f"zoo graphs (default: {default})")
+_BETWEEN_GRAPHS = re.compile(r",(?![^,:=]+=)")
+"""A comma between names of graphs, and not between the sizes of one, as in `bert-base:layers=2,heads=2`."""
+
+
+def settle(options: argparse.Namespace) -> None:
+    """Checks what a table cannot be made with, and joins both forms in which graphs are named into `graphs`.
+
+    Raises:
+      UserError: the value of an option is empty.
+      UnavailableError: the device to measure on does not work here.
+    """
+    for name, value in vars(options).items():
+        if isinstance(value, str) and not value.strip():
+            raise UserError(
+                f"--{name.replace('_', '-')} expects a value, got an empty one. Leave the option out for its default."
+            )
+    if named_by_option := getattr(options, "listed_graphs", None):
+        parts = [part.strip() for part in _BETWEEN_GRAPHS.split(named_by_option)]
+        options.graphs = list(dict.fromkeys([*options.graphs, *parts]))
+    if device := getattr(options, "device", None):
+        require_working(device)
+
+
+def add_graphs(parser: argparse.ArgumentParser, default: str = "the full-size ones", about: str = "zoo graphs") -> None:
+    """Adds the argument for the names of graphs, and the option `--graphs` for the same, which `settle` joins with it.
+
+    Args:
+      default: describes the default graphs in the help.
+      about: what the graphs are, likewise.
+    """
+    parser.add_argument("graphs", nargs="*", metavar="GRAPH", help=f"{about} (default: {default})")
+    parser.add_argument("--graphs", dest="listed_graphs", metavar="A,B,…", help="the same as a list")
 
 
 def chosen_graphs(
@@ -80,17 +114,18 @@ def chosen_seed(options: argparse.Namespace) -> int:
 
 def add_seeds(parser: argparse.ArgumentParser, default: str, more: str = "") -> None:
     """Adds the option for the seeds of the runs; `more` is appended to the default ones in its help."""
-    parser.add_argument("--seeds", metavar="A,B,…", help=f"seeds of the runs ({default}{more})")
+    parser.add_argument("--seeds", metavar=SEEDS_METAVAR, help=f"{SEEDS_HELP} ({default}{more})")
 
 
 def chosen_seeds(options: argparse.Namespace, default: str) -> list[int]:
     """Returns the seeds in ascending order, each once; at the scale `smoke`, the first two of the default ones.
 
     Raises:
-      UserError: if the option is no list of numbers.
+      UserError: if the option is no list of numbers and ranges.
     """
-    seeds = sorted(set(numbers_of("--seeds", options.seeds or default, least=0)))
-    return seeds if options.seeds or options.scale != "smoke" else seeds[:2]
+    given = options.seeds is not None
+    seeds = sorted(set(numbers_of("--seeds", options.seeds if given else default, least=0)))
+    return seeds if given or options.scale != "smoke" else seeds[:2]
 
 
 def require_one_process(options: argparse.Namespace) -> None:

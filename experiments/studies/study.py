@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from experiments.runs.run import Run
 from experiments.studies.evaluation import evaluate_model, evaluate_transfer
 from experiments.studies.policy import exploit
 from experiments.studies.setting import Effort, Setting, Target, agree, figures_fingerprint, fingerprint
+from experiments.sweeps.over import Axis
 from taso_ext import search_taso
 
 TABLE = "accuracy"
@@ -33,6 +35,7 @@ COUNTS_FROM_PERCENT = 1.0
 """Graphs whose best known improvement is smaller say little about a model of improvements."""
 SEEDS, FEWER_SEEDS = (0, 1, 2, 3, 4), (0, 1, 2)
 MORE_SEEDS_FOR = ("squeezenet1.1", "bert-base")
+SEEDS_METAVAR, SEEDS_HELP = "A,B,…|A..B", "seeds of the runs; a single number is one seed, not a number of seeds"
 USED = (
     "costs",
     "environment",
@@ -112,7 +115,8 @@ SCALES = {"smoke": Scale("demo", _SMALL, _LITTLE), "full": Scale("best", _AFFORD
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that say how models are trained, and with which seeds."""
-    parser.add_argument("--seeds", metavar="A,B,…", help="seeds (0 to 4 for SqueezeNet1.1 and BERT-Base, else 0 to 2)")
+    usual = "0..4 for SqueezeNet1.1 and BERT-Base, else 0..2"
+    parser.add_argument("--seeds", metavar=SEEDS_METAVAR, help=f"{SEEDS_HELP} ({usual})")
     parser.add_argument("--preset", help="settings of training (best)")
     parser.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="override one of them (repeatable)"
@@ -183,17 +187,28 @@ def seeds_of(name: str, given: str | None, scale: str = "full") -> tuple[int, ..
 
 
 def numbers_of(option: str, text: str, *, least: int) -> list[int]:
-    """Returns the numbers that an option lists.
+    """Returns the numbers that an option lists; a part such as `0..4` is a range, as in `rlflow sweep --over`.
 
     Raises:
-      UserError: if the text is not a list of numbers of at least `least`.
+      UserError: if the text is not a list of whole numbers of at least `least` and of ranges of them.
     """
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) >= least for part in parts):
+    try:
+        numbers = [number for part in text.split(",") for number in _numbers(part.strip())]
+    except ValueError:  # UserError among them
+        numbers = []
+    if not numbers or not all(isinstance(number, int) and number >= least for number in numbers):
         raise UserError(
-            f"{option} expects numbers of at least {least} with commas between them, for example 1,2, got '{text}'."
+            f"{option} expects numbers of at least {least} with commas between them, for example {least + 1},"
+            f"{least + 2}, or a range from the smallest to the largest, for example {least}..{least + 2}, got '{text}'."
         )
-    return [int(part) for part in parts]
+    return numbers
+
+
+def _numbers(part: str) -> Sequence[Any]:
+    """Returns the numbers of one part of a list; NaN if it is neither a whole number nor a range."""
+    if ".." in part:
+        return Axis.parsed(f"numbers={part}").values
+    return [int(part)] if part.isdecimal() else [math.nan]
 
 
 class Study:

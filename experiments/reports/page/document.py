@@ -29,6 +29,8 @@ _FIGURE = re.compile(
     r"(?:ratio )?([+\-−]?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?)(?: ± [\d.]+)?(?: %)?(?:\s+[\[(].*)?", re.DOTALL
 )
 
+_DIGITS = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
+
 
 class Markup(str):
     """HTML whose texts are escaped."""
@@ -41,6 +43,13 @@ class Cell(NamedTuple):
 
     text: str
     value: float | None = None
+
+
+class Picture(NamedTuple):
+    """The content of a picture's file and its media type, such as `image/png`."""
+
+    kind: str
+    data: bytes
 
 
 def escaped(text: str) -> Markup:
@@ -101,9 +110,14 @@ def _has_number(rows: Sequence[Sequence[Cell]], column: int) -> bool:
 
 def _cell(cell: Cell, kind: Mapping[str, str]) -> Markup:
     attributes = {**kind, "class_": "text long"} if len(cell.text) > LONG_TEXT and kind else dict(kind)
-    if cell.value is not None and math.isfinite(cell.value):
-        attributes["data_value"] = f"{cell.value:.12g}"
+    if cell.value is not None and math.isfinite(cell.value) and not _says(cell.text, cell.value):
+        attributes["data_value"] = f"{cell.value:.8g}"
     return tag("td", cell.text, **attributes)
+
+
+def _says(text: str, value: float) -> bool:
+    """Returns whether a text is the number itself in digits, which the page sorts by without being told."""
+    return _DIGITS.fullmatch(text) is not None and float(text) == value
 
 
 def leading_number(text: str) -> float | None:
@@ -122,9 +136,9 @@ def figure(chart: str) -> Markup:
     return tag("figure", tag("h3", chart), tag("div", data_chart=chart))
 
 
-def image(name: str, svg: bytes) -> Markup:
-    """Returns a figure with an SVG picture, whose ids cannot meet those of other pictures."""
-    source = f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
+def image(name: str, picture: Picture) -> Markup:
+    """Returns a figure with a picture; the ids of an SVG cannot meet those of other pictures."""
+    source = f"data:{picture.kind};base64,{base64.b64encode(picture.data).decode()}"
     return tag("figure", Markup(f'<img src="{source}" alt="{html.escape(name)}">'))
 
 

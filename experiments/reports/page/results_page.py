@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from PIL import Image
+
 from experiments.errors import UserError
 from experiments.reports.page import charts
-from experiments.reports.page.document import Cell, Markup, document, image, prose, table, tag
+from experiments.reports.page.document import Cell, Markup, Picture, document, image, prose, table, tag
 from taso_ext.files import write_text
 
 TABLE, MEANINGS, ABOUT = "table.csv", "table.md", "README.md"
 NEUTRAL = {"ratio": 1.0, "gain": 0.0}
 """Columns that are drawn with their intervals, the columns `low` and `high`; and their values where nothing changes."""
+COLOURS = 64
+"""Colours of a PNG in the page: enough for lines with smooth edges and for the shades of a heat map."""
 MOST_DRAWN = 60
 """Rows of a table above which a chart of all of them would be too long to read."""
 
@@ -30,7 +35,7 @@ class Kept:
       title, command, finding: the heading, the command and the first paragraph of README.md; empty if it has none.
       columns: the meaning of each column; empty where table.md says none.
       rows: texts by column, unrounded.
-      figures: the SVG pictures by the names of their files.
+      figures: the pictures by the names of their SVG files, see `picture_of`.
     """
 
     folder: str
@@ -39,7 +44,7 @@ class Kept:
     finding: str
     columns: Mapping[str, str]
     rows: Sequence[Mapping[str, str]]
-    figures: Mapping[str, bytes]
+    figures: Mapping[str, Picture]
 
     @classmethod
     def read(cls, path: Path, root: Path) -> Kept:
@@ -70,8 +75,30 @@ class Kept:
             finding=_finding(about),
             columns={heading: meanings.get(heading, "") for heading in headings},
             rows=rows,
-            figures={each.name: each.read_bytes() for each in sorted(folder.glob("figure*.svg"))},
+            figures={each.name: picture_of(each) for each in sorted(folder.glob("figure*.svg"))},
         )
+
+
+def picture_of(svg: Path) -> Picture:
+    """Returns a figure as the smaller of its SVG and the PNG beside it, if there is one, with `COLOURS` colours.
+
+    The SVG of a long curve or of a scatter plot has several times the size of its PNG, which few colours make small.
+
+    Raises:
+      UserError: the PNG cannot be read.
+    """
+    drawn, png = Picture("image/svg+xml", svg.read_bytes()), svg.with_suffix(".png")
+    if not png.is_file():
+        return drawn
+    file = io.BytesIO()
+    try:
+        with Image.open(png) as pixels:
+            pixels.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
+    except OSError as error:
+        raise UserError(
+            f"{png} is no picture that can be read: {error}. Make its table again, or move it away."
+        ) from error
+    return min(drawn, Picture("image/png", file.getvalue()), key=lambda each: len(each.data))
 
 
 def write_results_page(folder: Path, path: Path) -> None:
@@ -104,7 +131,7 @@ def _section(number: int, kept: Kept, has_chart: bool) -> Markup:
     parts += [tag("p", tag("code", kept.command or kept.folder), class_="soft")]
     parts += [tag("p", prose(kept.finding))] if kept.finding else []
     parts += [tag("figure", tag("div", data_chart=kept.folder))] if has_chart else []
-    parts += [image(file, svg) for file, svg in kept.figures.items()]
+    parts += [image(file, picture) for file, picture in kept.figures.items()]
     made = table(headings, rows, name=f"{name}-table", meanings=kept.columns)
     return Markup("".join([*parts, tag("details", tag("summary", f"{len(rows):,} rows"), made, **_open(len(rows)))]))
 

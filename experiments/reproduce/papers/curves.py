@@ -165,7 +165,8 @@ SEARCH = Curves(
 rlflow reproduce fig-search
 
 TASO's search has no random draw, so that its five runs in the dissertation differ by measured costs alone; here costs
-are exact and one run is all. Random restarts have five. The runs are those of `rlflow reproduce controllers`.
+are exact and one run is all. Random restarts have five. The runs are those of `rlflow reproduce controllers`. If none
+is finished, they take about three hours of one core.
 """)
 MODEL_FREE = Curves(
     "PPO in the real environment",
@@ -178,7 +179,7 @@ MODEL_FREE = Curves(
 rlflow reproduce fig-modelfree
 
 A return is the sum of an episode's rewards, 100 ln(cost before / cost after). The runs are those of `rlflow reproduce
-controllers`.
+controllers`. If none is finished, they take about 30 hours of one core, nearly all of it for the papers' agent.
 """)
 LOSSES = Curves("losses of the MDN-RNN", DREAMED, "mdn-rnn", {}, "gradient steps").experiment(
     """Losses of the MDN-RNN while it is trained on random play (RLFlow, Figure 9).
@@ -186,7 +187,8 @@ LOSSES = Curves("losses of the MDN-RNN", DREAMED, "mdn-rnn", {}, "gradient steps
 rlflow reproduce fig-wmloss
 
 `latent` is the negative log-likelihood of the papers' figure; the other losses are those of the heads. The runs are
-those of `rlflow reproduce controllers`, before recollection.
+those of `rlflow reproduce controllers`, before recollection. If none is finished, they take about 40 hours of one core,
+most of it for the papers' agent.
 """
 )
 DREAM_REWARD = Curves(
@@ -200,5 +202,6 @@ DREAM_REWARD = Curves(
 rlflow reproduce fig-dreamreward
 
 What the dream pays is not what reality pays: `rlflow reproduce truth` has both. The runs are those of `rlflow reproduce
-controllers`, before recollection.
+controllers`, before recollection. If none is finished, they take about 40 hours of one core, most of it for the papers'
+agent.
 """)

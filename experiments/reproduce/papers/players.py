@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from experiments.config.run import RunConfig, load_config
 from experiments.reproduce.options import add_graphs, add_seeds
 from experiments.reproduce.search.controllers import PEERS
 from experiments.reproduce.search.controllers import PLAYERS as ALL
@@ -23,6 +24,14 @@ from experiments.reproduce.search.plays import Player
 
 SHORT = {"paper": "paper-cut", "best": "demo"}
 """The short form of each preset."""
+SCHEDULE: Mapping[str, Callable[[RunConfig], int]] = {
+    "episodes of random play": lambda config: config.collect.episodes,
+    "gradient steps of the encoder": lambda config: config.world_model.encoder_training.steps,
+    "gradient steps of the MDN-RNN": lambda config: config.world_model.mdn_rnn_training.steps,
+    "epochs of the controller in the dream": lambda config: config.ppo.updates,
+    "epochs of the model-free controller": lambda config: config.ppo_real.updates,
+}
+"""How much a preset learns, by what is counted."""
 PUBLISHED: Mapping[str, Player] = {
     f"paper {world}": Player("ppo", (f"world={world}", "collect.processes=1"), preset=SHORT["paper"])
     for world in ("real", "dream")
@@ -63,14 +72,28 @@ def chosen_players(rows: Sequence[str], options: argparse.Namespace) -> dict[str
 
 
 def presets_text(options: argparse.Namespace) -> str:
-    """Returns a sentence on the presets of the rows."""
+    """Returns sentences on the presets of the rows, and on what the schedule of `paper` is cut to."""
     published, ours = SHORT if options.long else SHORT.values()
-    return f"Rows `paper` have the preset `{published}`, our rows that learn have `{ours}`."
+    named = f"Rows `paper` have the preset `{published}`, our rows that learn have `{ours}`."
+    return " ".join([named, *cuts_of([published])])
 
 
 def presets_of(players: Mapping[str, Player]) -> str:
-    """Returns a sentence for each row that learns, on its preset."""
-    return " ".join(f"`{row}` has the preset `{player.preset}`." for row, player in players.items() if player.learns)
+    """Returns a sentence for each row that learns, on its preset, and what the schedule of `paper` is cut to."""
+    presets = {row: player.preset for row, player in players.items() if player.learns}
+    return " ".join(
+        [*(f"`{row}` has the preset `{preset}`." for row, preset in presets.items()), *cuts_of(presets.values())]
+    )
+
+
+def cuts_of(presets: Iterable[str]) -> list[str]:
+    """Returns a sentence that says how the schedule of `paper` is cut, if its short form is among the presets."""
+    short = SHORT["paper"]
+    if short not in presets:
+        return []
+    whole, cut = load_config("paper", {}), load_config(short, {})
+    parts = [f"{get(cut):,} of {get(whole):,} {about}" for about, get in SCHEDULE.items()]
+    return [f"`{short}` is the schedule of `paper` cut to {', '.join(parts[:-1])} and {parts[-1]}."]
 
 
 def _longer(player: Player) -> Player:

@@ -4,7 +4,8 @@ rlflow reproduce fig-runtime
 rlflow reproduce fig-runtime bert-base --seeds 0 --costs roofline:rtx2070
 
 The times are those of `rlflow reproduce table2`, which says what they mean; TASO's search, the model-free agents and
-those with a world model all have their graphs run by ONNX Runtime. If `table2` was made, nothing is measured again.
+those with a world model all have their graphs run by ONNX Runtime. If `table2` was made, nothing is measured again;
+else the table takes about 70 hours of one core, nearly all of it for the papers' agents.
 """
 
 from __future__ import annotations

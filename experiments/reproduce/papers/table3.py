@@ -21,7 +21,9 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
+from environment.costs.registry import DATABASE
 from environment.measurement.effort import FEWEST_PAIRS
 from experiments.config.run import load_config
 from experiments.config.tree import as_mapping
@@ -30,6 +32,7 @@ from experiments.executors import provenance
 from experiments.executors.choice import chosen_executor
 from experiments.executors.units import COMMITTED, DIRECTORY, UNITS, Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, require_one_process
+from experiments.reproduce.papers.players import SHORT, cuts_of
 from experiments.reproduce.papers.printed import TEMPERATURES
 from experiments.reproduce.search.plays import ON_PAPER, SMALL, slug
 from experiments.reproduce.table import UNDEFINED, Table
@@ -68,10 +71,10 @@ class World:
 PAPERS_GRAPHS = ("bert-base", "squeezenet1.1")
 PRICES = "best, noisy prices"
 WORLDS: Mapping[str, World] = {
-    "paper, on paper": World(PAPERS_GRAPHS, "paper-cut", ON_PAPER),
-    "best, on paper": World(PAPERS_GRAPHS, "demo", (*ON_PAPER, *ROUND)),
-    PRICES: World(PAPERS_GRAPHS, "demo", NOISY),
-    "best, by the clock": World(("bert-l2-h128",), "demo", (CLOCKED, *NOISY)),
+    "paper, on paper": World(PAPERS_GRAPHS, SHORT["paper"], ON_PAPER),
+    "best, on paper": World(PAPERS_GRAPHS, SHORT["best"], (*ON_PAPER, *ROUND)),
+    PRICES: World(PAPERS_GRAPHS, SHORT["best"], NOISY),
+    "best, by the clock": World(("bert-l2-h128",), SHORT["best"], (CLOCKED, *NOISY)),
 }
 """The four worlds by name."""
 
@@ -81,8 +84,8 @@ COLUMNS = {
     KEY: "τ while the policy was trained",
     "seeds": "runs",
     **columns_of(USUAL),
-    "printed dream": "the papers' score of the world model on BERT [%]",
-    "printed real": "the papers' real score on BERT [%]",
+    "printed dream": "the papers' score of the world model on BERT [%]; RLFlow / dissertation where they differ",
+    "printed real": "the papers' real score on BERT [%], likewise",
 }
 FORMATS = {key: ".2f" for key in COLUMNS if key.split()[0] in (*USUAL, "printed")}
 
@@ -110,6 +113,8 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
             raise UserError(f"The world '{PRICES}' replays prices: name their database with --prices FILE.")
         progress.note(f"The world '{PRICES}' is left out, because no --prices are named.")
         worlds = {name: world for name, world in worlds.items() if name != PRICES}
+    if PRICES in worlds:
+        require_prices(Path(options.prices))
     temperatures = options.temperatures or DEFAULT[options.scale]
     seeds = chosen_seeds(options, SEEDS[options.scale])
     rows: list[Record] = []
@@ -130,10 +135,24 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         FORMATS,
         rows,
         options.command_line,
-        "Printed figures: Table III of RLFlow, on BERT.",
+        "\n".join(f"- {line}" for line in notes_of(worlds)),
         "\n\n".join(sentences),
         figures,
     )
+
+
+def require_prices(path: Path) -> None:
+    """Checks that a database of prices can be replayed.
+
+    Raises:
+      UserError: the file is missing, or its name is not that of a database.
+    """
+    problem = "that is no file" if not path.is_file() else f"its name does not end in {DATABASE}"
+    if not path.is_file() or path.suffix != DATABASE:
+        raise UserError(
+            f"--prices expects a database of kernel prices, got '{path}', but {problem}. Name one that "
+            f"`rlflow costs record --database FILE{DATABASE}` has written."
+        )
 
 
 def sweep_of(
@@ -172,9 +191,28 @@ def swept(sweep: Sweep, options: argparse.Namespace, progress: ProgressDisplay) 
     return records
 
 
+def notes_of(worlds: Mapping[str, World]) -> list[str]:
+    """Returns sentences on the preset and the settings of each world, and on what is printed."""
+    return [
+        *(
+            f"World `{name}`: preset `{world.preset}` with {', '.join(world.settings)}."
+            for name, world in worlds.items()
+        ),
+        *cuts_of([world.preset for world in worlds.values()]),
+        "Printed figures: Table III of RLFlow and the same table of the dissertation, on BERT.",
+    ]
+
+
 def _beside(row: Mapping[str, object], graph: str, world: str) -> Record:
     """Returns a row with its names, and what the papers print of its temperature on BERT."""
     temperature = row[KEY]
-    printed = TEMPERATURES.get(temperature) if graph == "bert-base" and isinstance(temperature, int | float) else None
-    dream, real = printed or (UNDEFINED, UNDEFINED)
+    printed = []
+    if graph == "bert-base" and isinstance(temperature, int | float):
+        printed = [paper[temperature] for paper in TEMPERATURES.values() if temperature in paper]
+    dream, real = map(_both, zip(*printed, strict=True)) if printed else (UNDEFINED, UNDEFINED)
     return {**row, "graph": graph, "world": world, "printed dream": dream, "printed real": real}
+
+
+def _both(printed: Sequence[float]) -> float | str:
+    """Returns a figure of the papers, or one after the other where they differ."""
+    return printed[0] if len(set(printed)) == 1 else " / ".join(f"{each:.2f}" for each in printed)

@@ -23,7 +23,7 @@ from experiments.executors.units import Record, once, unit_path
 from experiments.pipeline.controller import prepare_controller
 from experiments.pipeline.load import load
 from experiments.pipeline.trained import playing_config
-from experiments.reproduce.options import add_seeds, chosen_seeds, named, run_units
+from experiments.reproduce.options import add_graphs, add_seeds, chosen_seeds, named, run_units
 from experiments.reproduce.search.controllers import PLAYERS
 from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Play, Player, best_graph, play
 from experiments.reproduce.table import OVER_SEEDS, Table, mean_of, of_seeds
@@ -80,8 +80,7 @@ FORMATS = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this table has."""
-    known = f"graphs to train on ({', '.join(GRAPHS['full'])}; known: {', '.join(ELSEWHERE)})"
-    parser.add_argument("graphs", nargs="*", metavar="GRAPH", help=known)
+    add_graphs(parser, f"{', '.join(GRAPHS['full'])}; known: {', '.join(ELSEWHERE)}", "graphs to train on")
     add_seeds(parser, SEEDS)
     parser.add_argument("--controllers", metavar="A,B,…", help=f"rows that learn (all: {', '.join(LEARNERS)})")
 

@@ -122,7 +122,9 @@ class WorldModelTable:
             for label, different in self.conditions(name, options).items()
         }
         usual = None if options.scale == "smoke" else self.seeds
-        seeds = {name: seeds_of(name, options.seeds or usual, options.scale) for name in names}
+        seeds = {
+            name: seeds_of(name, usual if options.seeds is None else options.seeds, options.scale) for name in names
+        }
         run = partial(_run, settings, seeds, effort, options, progress)
         first = run({each: self.parts(each[0], setting.config) for each, setting in settings.items()})
         later = {

@@ -25,7 +25,7 @@ from experiments.config.run import RunConfig
 from experiments.config.tree import parse_overrides, replaced
 from experiments.executors.local import Unit, finished
 from experiments.executors.units import Record, once
-from experiments.reproduce.options import add_graphs, chosen_graphs, chosen_seeds, named, run_units
+from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
 from experiments.reproduce.table import UNDEFINED, Table
 from experiments.runs.progress import ProgressDisplay
 from experiments.studies import study
@@ -162,7 +162,7 @@ SUMMARY_COLUMNS = {"mechanism": "what is left out; by graph, the figures that it
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this table has."""
     add_graphs(parser, default=", ".join(GRAPHS["full"]))
-    parser.add_argument("--seeds", metavar="A,B,…", help=f"seeds ({SEEDS})")
+    add_seeds(parser, SEEDS)
     parser.add_argument("--without", metavar="A,B,…", help=f"mechanisms to leave out (all: {', '.join(MECHANISMS)})")
     parser.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="override a setting of the preset (repeatable)"

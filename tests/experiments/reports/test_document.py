@@ -84,8 +84,21 @@ def test_the_number_of_a_cell(text: str, number: float | None) -> None:
 def test_cells_carry_their_numbers_and_columns_of_text_are_marked() -> None:
     made = table(["name", "ms", "what"], [["a", Cell("2 min", 120.0), "x" * 60], ["b", "3", "y"]], name="t")
     cells = [each for name, each in Reader(made).elements if name == "td"]
-    assert [each.get("data-value") for each in cells] == [None, "120", None, None, "3", None]
+    assert [each.get("data-value") for each in cells] == [None, "120", None, None, None, None]
     assert [each.get("class") for each in cells] == ["text", None, "text long", "text", None, "text"]
+
+
+def test_a_cell_repeats_no_number_that_its_text_is() -> None:
+    cells = [
+        Cell("12", 12.0),
+        Cell("-0.5", -0.5),
+        Cell("1,324", 1324.0),
+        Cell("0.1594", 0.15936123),
+        Cell("1e-04", 1e-4),
+    ]
+    made = table(["n"], [[cell] for cell in cells], name="t")
+    values = [each.get("data-value") for name, each in Reader(made).elements if name == "td"]
+    assert values == [None, None, "1324", "0.15936123", "0.0001"]
 
 
 def test_only_long_tables_have_a_filter() -> None:

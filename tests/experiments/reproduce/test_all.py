@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from environment import zoo
 from experiments import reproduce
 from experiments.cli import main
 from experiments.reproduce.options import chosen_graphs, chosen_seeds
+from tests.commands import failure
 
 
 def test_one_table_that_fails_does_not_keep_the_others_from_being_made(
@@ -40,6 +42,17 @@ def test_every_table_says_what_it_is_and_how_it_is_made(name: str) -> None:
     assert f"rlflow reproduce {name}" in text and len(text.splitlines()) > 3
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("fig-runtime", "fig-search", "fig-modelfree", "fig-wmloss", "fig-dreamreward", "fig-pairwise", "steptime"),
+        *("accuracy", "discrepancy", "discrepancy-rules", "baselines", "table1", "table2", "table3", "controllers"),
+    ],
+)
+def test_help_says_how_long_a_table_takes(name: str) -> None:
+    assert re.search(r"\btakes?\b[^.]*\b(minute|hour|day)s?\b", reproduce.load(name).description)
+
+
 def test_a_quick_look_takes_tiny_graphs_and_two_seeds() -> None:
     def options(scale: str, *graphs: str, seeds: str | None = None) -> argparse.Namespace:
         return argparse.Namespace(scale=scale, graphs=list(graphs), seeds=seeds)
@@ -51,3 +64,17 @@ def test_a_quick_look_takes_tiny_graphs_and_two_seeds() -> None:
     assert chosen_seeds(options("smoke"), "0,1,2,3") == [0, 1]
     assert chosen_seeds(options("smoke", seeds="3,5,4"), "0") == [3, 4, 5]
     assert chosen_seeds(options("full"), "2,1,1") == [1, 2]
+
+
+def test_a_table_that_does_not_exist_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    message = failure(capsys, "reproduce", "table33")
+    assert (
+        message == "rlflow reproduce: no TABLE is called 'table33'. Did you mean 'table3'? See rlflow reproduce --help."
+    )
+    assert failure(capsys, "reproduce", "zzzz").endswith("no TABLE is called 'zzzz'. See rlflow reproduce --help.")
+    assert "no COMMAND is called 'optimse'. Did you mean 'optimise'?" in failure(capsys, "optimse")
+
+
+def test_all_says_what_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    message = failure(capsys, "reproduce", "all", "--seeds", "0")
+    assert "no option is '--seeds 0' here. all takes only --scale, -o and --force" in message

@@ -11,8 +11,16 @@ import pytest
 from environment import rewards as known_rewards
 from experiments.cli import main
 from experiments.errors import UserError
-from experiments.reproduce.papers import convergence, rewards
-from experiments.reproduce.papers.players import DREAMED, PLAYERS, REAL, chosen_players
+from experiments.reproduce.papers import convergence, rewards, table3
+from experiments.reproduce.papers.players import (
+    DREAMED,
+    PLAYERS,
+    REAL,
+    chosen_players,
+    cuts_of,
+    presets_of,
+    presets_text,
+)
 from experiments.reproduce.papers.printed import REWARDS
 from experiments.reproduce.search.controllers import PLAYERS as OURS
 from experiments.reproduce.search.plays import Play, Player
@@ -42,6 +50,17 @@ def test_rows_of_the_papers_are_their_presets_and_ours_are_those_of_controllers(
     longer = chosen_players(PLAYERS, argparse.Namespace(long=True))
     assert [longer[row].preset for row in ("taso", "paper dream", "ppo dream")] == ["demo", "paper", "best"]
     assert play("paper dream", longer["paper dream"]).config.collect.episodes == 20_000
+
+
+def test_notes_say_how_the_schedule_of_the_papers_is_cut() -> None:
+    cut = (
+        "`paper-cut` is the schedule of `paper` cut to 2,000 of 20,000 episodes of random play, 1,000 of 2,000 gradient"
+    )
+    assert cut in presets_text(argparse.Namespace(long=False)) and cut in presets_of(PLAYERS)
+    assert cut in "\n".join(table3.notes_of(table3.WORLDS))
+    assert "100 of 1,000 epochs of the controller in the dream and 200 of 2,000 epochs" in cuts_of(["paper-cut"])[0]
+    assert presets_text(argparse.Namespace(long=True)).endswith("our rows that learn have `best`."), "nothing is cut"
+    assert presets_of({"ppo dream": PLAYERS["ppo dream"]}) == "`ppo dream` has the preset `demo`."
 
 
 @pytest.mark.parametrize("row", DREAMED)

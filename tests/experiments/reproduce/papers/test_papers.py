@@ -129,6 +129,7 @@ def test_a_sweep_of_the_temperature_answers_in_words(
     assert rows[TINY, "1.5"]["printed real"] == "–"
     said = Path("runs/reproduce/table3/README.md").read_text()
     assert f"{TINY}, best, on paper: 2 seeds are too few to see whether `dream.temperature` makes a" in said
+    assert "World `best, on paper`: preset `demo` with " in said and "paper-cut" not in said
     assert len(list(Path("runs/reproduce/table3").glob("figure-*.png"))) == 2
     assert "name their database with --prices" in failure(
         capsys, "reproduce", "table3", "--scale", "smoke", "--worlds", "best, noisy prices"
@@ -138,6 +139,8 @@ def test_a_sweep_of_the_temperature_answers_in_words(
 def test_printed_temperatures_stand_beside_bert_alone() -> None:
     row = {table3.KEY: 1.5}
     assert table3._beside(row, "bert-base", "w")["printed real"] == 58.23
+    assert table3._beside(row, "bert-base", "w")["printed dream"] == "10.20 / 8.37", "the papers differ"
+    assert table3._beside({table3.KEY: 1}, "bert-base", "w")["printed dream"] == 8.85
     assert table3._beside(row, "squeezenet1.1", "w")["printed real"] == "–"
 
 

@@ -1,0 +1,76 @@
+"""The page of tables: that of all kept tables is small enough, and each figure has the smaller one of its forms."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from experiments.errors import UserError
+from experiments.reports.command import KEPT
+from experiments.reports.page import extra
+from experiments.reports.page.document import LARGEST_PAGE
+
+PROGRAMS_BYTES = 900_000
+"""The size of the programs that draw the charts: Vega, Vega-Lite and vega-embed."""
+RESERVE = 300_000
+"""Bytes that the page of all kept tables must leave for the next tables."""
+
+
+@pytest.fixture
+def results_page(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Returns the module that makes pages of tables; without the extra `report`, its charts are as large as ever."""
+    name = "experiments.reports.page.results_page"
+    if extra.is_installed():
+        return importlib.import_module(name)
+    stub: Any = ModuleType("experiments.reports.page.charts")
+    stub.Spec = dict
+    stub.programs = lambda: "x" * PROGRAMS_BYTES
+    stub.interval_chart = lambda rows, figure, neutral: {"values": rows, "rest": "x" * 2000}
+    monkeypatch.setitem(sys.modules, stub.__name__, stub)
+    monkeypatch.setattr("experiments.reports.page.charts", stub, raising=False)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    module = importlib.import_module(name)
+    del sys.modules[name]  # which has the stub
+    return module
+
+
+def noise(path: Path) -> Path:
+    """Writes a PNG that few colours make smaller, and returns its path."""
+    Image.effect_noise((120, 90), 80).convert("RGB").save(path)
+    return path
+
+
+def test_the_page_of_all_kept_tables_is_small_enough(results_page: Any, tmp_path: Path) -> None:
+    page = tmp_path / "results.html"
+    results_page.write_results_page(KEPT, page)
+    text = page.read_text(encoding="utf-8")
+    assert len(text.encode()) < LARGEST_PAGE - RESERVE
+    assert text.count('<h2 id="table-') == len(list(KEPT.rglob("table.csv")))
+    assert text.count('<img src="data:') == len(list(KEPT.rglob("figure*.svg")))
+
+
+def test_a_figure_is_embedded_in_the_smaller_one_of_its_forms(results_page: Any, tmp_path: Path) -> None:
+    svg, png = tmp_path / "figure.svg", tmp_path / "figure.png"
+    svg.write_bytes(b"<svg/>")
+    assert results_page.picture_of(svg).kind == "image/svg+xml", "there is no PNG"
+    noise(png)
+    assert results_page.picture_of(svg) == ("image/svg+xml", b"<svg/>")
+    svg.write_bytes(b"<svg>" + b"<path/>" * 10_000 + b"</svg>")
+    kind, data = results_page.picture_of(svg)
+    assert kind == "image/png" and len(data) < png.stat().st_size
+    with Image.open(io.BytesIO(data)) as shown:
+        assert shown.size == (120, 90) and len(shown.getcolors() or []) <= results_page.COLOURS
+
+
+def test_a_damaged_picture_is_named(results_page: Any, tmp_path: Path) -> None:
+    (tmp_path / "figure.svg").write_bytes(b"<svg/>")
+    (tmp_path / "figure.png").write_bytes(b"no picture")
+    with pytest.raises(UserError, match=r"figure\.png is no picture that can be read"):
+        results_page.picture_of(tmp_path / "figure.svg")
