@@ -160,7 +160,7 @@ def rows_of(records: Sequence[Record], agents: Sequence[str], wanted: Sequence[s
                     "name": name,
                     "alpha": alphas.get(reward, UNDEFINED),
                     "seeds": len(same),
-                    **of_seeds("gain", own, largest=WHOLE),
+                    **of_seeds("gain", own, least=0.0, largest=WHOLE),
                     "end": mean_of([{"end": record.get("sampled")} for record in same], "end"),
                     "first": float(np.mean([first for first, _ in ends])) if ends else UNDEFINED,
                     "last": float(np.mean([last for _, last in ends])) if ends else UNDEFINED,

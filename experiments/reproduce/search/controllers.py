@@ -156,7 +156,7 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
                 "graph": graph,
                 "controller": controller,
                 "seeds": len(same),
-                **of_seeds("gain", own, largest=WHOLE),
+                **of_seeds("gain", own, least=0.0, largest=WHOLE),
                 "best": max(own),
                 **{key: mean_of(same, key) for key in ("random", "learned_from", "gap", "illegal")},
                 **{key: mean_of(same, key) for key in ("real_steps", "dreamed_steps", "minutes")},

@@ -26,7 +26,7 @@ from experiments.pipeline.trained import playing_config
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_seeds, named, run_units
 from experiments.reproduce.search.controllers import PLAYERS
 from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Play, Player, best_graph, play
-from experiments.reproduce.table import OVER_SEEDS, Table, mean_of, of_seeds
+from experiments.reproduce.table import OVER_SEEDS, WHOLE, Table, mean_of, of_seeds
 from experiments.request import Request
 from experiments.runs.progress import ProgressDisplay
 from experiments.studies.setting import fingerprint
@@ -232,7 +232,10 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
         here = [record for record, other in zip(records, keys, strict=True) if other == key]
         names = dict.fromkeys(record["controller"] for record in here)
         rows = {name: [record for record in here if record["controller"] == name] for name in names}
-        means = {name: of_seeds("gain", [float(record["own"]) for record in same]) for name, same in rows.items()}
+        means = {
+            name: of_seeds("gain", [float(record["own"]) for record in same], least=0.0, largest=WHOLE)
+            for name, same in rows.items()
+        }
         most = max(float(mean["gain"]) for mean in means.values())
         for controller, same in rows.items():
             own = means[controller]

@@ -78,7 +78,7 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
                 "graph": graph,
                 "row": row,
                 "seeds": len(same),
-                **of_seeds("gain", [float(record["own"]) for record in same], largest=WHOLE),
+                **of_seeds("gain", [float(record["own"]) for record in same], least=0.0, largest=WHOLE),
                 "minutes": mean_of(same, "minutes"),
                 "real_steps": mean_of(same, "real_steps"),
                 "equal": sum(equal) / len(equal) if len(equal) == len(same) else UNDEFINED,
