@@ -56,12 +56,16 @@ def test_a_run_is_loaded_and_resumed(output: Path, capsys: pytest.CaptureFixture
     assert (run / "metrics.jsonl").read_text() == metrics, "nothing is done again"
 
 
-def test_what_it_has_learned_plays_on_another_graph(output: Path, tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("default::taso_ext.errors.ModelWarning")
+def test_what_it_has_learned_plays_on_another_graph(
+    output: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     other = tmp_path / "other.onnx"
     run = str(output.with_suffix(".run"))
     command = ["optimise", "nasrnn-tiny", "-o", str(other), "--from", run, "--run-dir", str(tmp_path / "run")]
     assert main([*command, "--set", "evaluate.sampled_episodes=1", "--set", "measure.pairs=2"]) == 0
     assert other.is_file()
+    assert "rewrites of the start graph cannot be chosen" in capsys.readouterr().err, "it has too few locations"
 
 
 @pytest.mark.parametrize(
