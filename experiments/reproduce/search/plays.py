@@ -142,7 +142,7 @@ class Play:
         known: Record = {"config": in_effect(config), "fingerprint": fingerprint(self.graph)}
         if config.uses_world_model:
             known["formats"] = {"world_model": FORMAT_VERSION}
-        if self.measures_costs:
+        if config.measures_costs:
             known["setting"] = str(setting_of(OnnxRuntime(self.device)))
         return known
 

@@ -90,8 +90,15 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     names, seeds = known(options.graphs or GRAPHS[options.scale], ELSEWHERE), chosen_seeds(options, SEEDS)
     learners = chosen_learners(options.controllers)
     units = [unit for name in names for unit in units_of(name, ELSEWHERE[name], learners, seeds, options.scale)]
-    return table_of(
-        units, "What controllers make of graphs and costs that they were not trained for", options, progress
+    rows = list(rows_of(run_units(units, options, progress)))
+    return Table(
+        "What controllers make of graphs and costs that they were not trained for",
+        COLUMNS,
+        FORMATS,
+        rows,
+        options.command_line,
+        f"{SECONDS[options.scale]} s for each search; {len(RuleSet.default())} rules.",
+        finding(rows),
     )
 
 
@@ -105,20 +112,6 @@ def known(names: Sequence[str], places: Mapping[str, object]) -> Sequence[str]:
         if name not in places:
             raise UserError(f"No other graph is like '{name}'. Choose among {', '.join(places)}.")
     return names
-
-
-def table_of(units: Sequence[Unit], title: str, options: argparse.Namespace, progress: ProgressDisplay) -> Table:
-    """Returns the table of some units; finished ones are not done again."""
-    rows = list(rows_of(run_units(units, options, progress)))
-    return Table(
-        title,
-        COLUMNS,
-        FORMATS,
-        rows,
-        options.command_line,
-        f"{SECONDS[options.scale]} s for each search; {len(RuleSet.default())} rules.",
-        finding(rows),
-    )
 
 
 def chosen_learners(given: str | None) -> Mapping[str, Player]:

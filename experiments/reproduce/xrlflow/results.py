@@ -212,10 +212,6 @@ def _add_runs(parser: argparse.ArgumentParser) -> None:
 FIGURE6 = Experiment(__doc__ or "", _add_runs, optimisation_time)
 
 
-def _add_shapes(parser: argparse.ArgumentParser) -> None:
-    inference.add_measured(parser, TRAINED_ON["full"], SEEDS)
-
-
 def other_shapes(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Returns the table of other input shapes.
 
@@ -253,4 +249,6 @@ def moved(name: str, shape: str, seed: int, options: argparse.Namespace) -> dict
     }
 
 
-FIGURE7 = Experiment(__doc__ or "", _add_shapes, other_shapes)
+FIGURE7 = Experiment(
+    __doc__ or "", partial(inference.add_measured, graphs=TRAINED_ON["full"], seeds=SEEDS), other_shapes
+)
