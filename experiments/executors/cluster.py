@@ -115,10 +115,7 @@ class RayExecutor(Lanes):
             outcome, files, node = self._ray.get(reference)
         except Exception as error:  # errors of Ray; those of units are outcomes
             if "failed to import" in str(error) or "No module named" in str(error):
-                raise UserError(
-                    "A machine of the cluster cannot import RLFlow, or one of the packages that it needs. Install the "
-                    f"version of this machine there. It said: {str(error).strip().splitlines()[-1]}"
-                ) from error
+                raise _cannot_import(str(error).strip().splitlines()[-1]) from error
             said = f"its machine or process was lost, or Ray has failed: {type(error).__name__}: {error}"
             return Result(unit, None, RuntimeError(said)), None
         if isinstance(outcome, OtherVersion):
@@ -126,6 +123,8 @@ class RayExecutor(Lanes):
                 f"The machines of the cluster have different versions of RLFlow: {outcome}. Install the same one "
                 "everywhere, and in the same way, so that all units are of one program."
             )
+        if isinstance(outcome, ImportError):
+            raise _cannot_import(str(outcome)) from outcome
         for path, text in files:
             if not path.is_file():
                 write_text(path, text)
@@ -164,6 +163,14 @@ def carried_out(unit: Unit, directory: str, version: str) -> tuple[Record | Exce
             return unit.work(SilentProgress()), files, node
         except Exception as error:
             return sendable(error), files, node
+
+
+def _cannot_import(said: str) -> UserError:
+    """Returns the error of a machine that lacks a package, which says so."""
+    return UserError(
+        "A machine of the cluster cannot import RLFlow, or one of the packages that it needs. Install the version of "
+        f"this machine there. It said: {said}"
+    )
 
 
 def _connected(address: str) -> Any:
