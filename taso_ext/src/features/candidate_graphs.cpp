@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -13,7 +13,6 @@ namespace rlflow {
 namespace {
 
 constexpr std::int32_t kNoRow = -1;
-constexpr std::int64_t kFar = std::numeric_limits<std::int32_t>::max();
 
 // A graph, and a node that it has (1), or has not although graph 0 has it (-1).
 struct Part {
@@ -90,81 +89,143 @@ class Merger {
   std::vector<std::int32_t> firsts_;    // by this row, the first node
 };
 
+// A tensor that an operator of a successor reads.
+struct Read {
+  TypeId type = 0;
+  bool weight_only = false;
+  std::int32_t from = kNoRow;    // the node that makes it; an operator on weights alone is none
+};
+
 class Writer {
  public:
-  explicit Writer(const State& state) : state_(state), rows_(state.graph().node_count(), kNoRow) {}
+  explicit Writer(const State& state) : state_(state), graph_(state.graph()), rows_(graph_.node_count(), kNoRow), own_rows_(rows_), input_rows_(graph_.value_count(), kNoRow) {}
 
   void present() {
-    const Graph& graph = state_.graph();
-    input_rows_.resize(graph.value_count(), kNoRow);
-    for (const ValueId input : graph.inputs()) {
+    for (const ValueId input : graph_.inputs()) {
       input_rows_[input] = add_node(0, static_cast<float>(feature_operator_count() - 1), 0.0F);
     }
-    for (const NodeId id : graph.order()) {
-      if (!graph.node(id).weight_only) rows_[id] = add_operator(graph, id, 0);
+    for (const NodeId id : graph_.order()) {
+      if (!graph_.node(id).weight_only) rows_[id] = add_operator(graph_.signature(id), 0);
     }
-    for (const NodeId id : graph.order()) {
-      if (!graph.node(id).weight_only) add_edges(graph, id, rows_[id], {});
+    for (const NodeId id : graph_.order()) {
+      if (!graph_.node(id).weight_only) add_reads(id, rows_[id]);
     }
   }
 
-  // `next` is a successor of the present graph.
-  void successor(const Graph& next, std::int32_t owner, std::int64_t reach) {
-    const Graph& graph = state_.graph();
-    find_distances(next);
-    own_rows_.assign(next.node_count(), kNoRow);
-    for (const NodeId id : next.order()) {
-      if (!next.node(id).weight_only && distances_[id] <= reach) own_rows_[id] = add_operator(next, id, owner);
+  // Lists how the graph after a rewrite differs.
+  void successor(const Change& change, std::int32_t owner, std::int64_t reach) {
+    change_ = &change;
+    for (const NodeId id : change.dead) own_rows_[id] = kGone;
+    add_new_operators(owner);
+    for (const auto& [old, fresh] : change.recipe->replaced) find_readers(change.values[old], owner);
+    std::size_t first = 0;
+    for (std::int64_t edges = 1; edges <= reach; ++edges) {
+      const std::size_t last = found_.size();
+      for (; first < last; ++first) {
+        const Node& node = graph_.node(found_[first]);
+        for (std::uint32_t k = 0; k < node.output_count; ++k) find_readers(node.output_begin + static_cast<ValueId>(k), owner);
+      }
     }
-    for (const NodeId id : next.order()) {
-      if (own_rows_[id] != kNoRow) add_edges(next, id, own_rows_[id], own_rows_);
-    }
-    for (const NodeId id : graph.order()) {
-      if (rows_[id] == kNoRow || (next.alive(id) && own_rows_[id] == kNoRow)) continue;
-      nodes_.parts.push_back({owner, rows_[id], -1});
-    }
+    add_reads_of_new_operators();
+    for (const NodeId id : found_) add_reads(id, own_rows_[id]);
+    for (const NodeId id : found_) leave_out(id, owner);
+    for (const NodeId id : change.dead) leave_out(id, owner);
+    found_.clear();
+    change_ = nullptr;
   }
 
   [[nodiscard]] const Nodes& nodes() const { return nodes_; }
 
  private:
-  // Finds, for each operator of a successor, the least number of edges from an operator that differs.
-  void find_distances(const Graph& next) {
-    distances_.assign(next.node_count(), kFar);
-    for (const NodeId id : next.order()) {
-      if (next.node(id).weight_only) continue;
-      if (differs(next, id)) {
-        distances_[id] = 0;
-        continue;
-      }
-      for (const ValueId operand : next.operands(id)) {
-        if (operand == kNoValue || next.value(operand).weight_only || next.value(operand).producer == kNoNode) continue;
-        distances_[id] = std::min(distances_[id], distances_[next.value(operand).producer] + 1);
-      }
+  static constexpr std::int32_t kGone = -2;
+
+  void add_new_operators(std::int32_t owner) {
+    const Recipe& recipe = *change_->recipe;
+    new_rows_.assign(recipe.nodes.size(), kNoRow);
+    for (std::size_t i = 0; i < recipe.nodes.size(); ++i) {
+      if (change_->needed[i] && !recipe.nodes[i].weight_only) new_rows_[i] = add_operator(graph_.context().signature(recipe.nodes[i].signature), owner);
     }
   }
 
-  [[nodiscard]] bool differs(const Graph& next, NodeId id) const {
-    const Graph& graph = state_.graph();
-    return static_cast<std::size_t>(id) >= graph.node_count() || !graph.alive(id) || !std::ranges::equal(graph.operands(id), next.operands(id));
-  }
-
-  std::int32_t add_operator(const Graph& graph, NodeId id, std::int32_t owner) {
-    const Signature& signature = graph.signature(id);
-    const double ms = state_.game().costs().price(signature, false).ms;
-    const std::int32_t row = add_node(owner, static_cast<float>(feature_operator(graph.context(), signature.op)), log_scaled(1e3 * ms, 5.0));
-    float* const extents = nodes_.rows.data() + nodes_.rows.size() - kCandidateEdgeColumns;
-    for (const ValueId operand : graph.operands(id)) {
-      if (operand != kNoValue && graph.value(operand).weight_only) add_extents(graph.type(operand), extents);
+  // Lists the operators that read a tensor, and that are not gone, as nodes of their own.
+  void find_readers(ValueId value, std::int32_t owner) {
+    if (graph_.value(value).weight_only) return;
+    for (const NodeId id : graph_.consumers(value)) {
+      if (own_rows_[id] != kNoRow || graph_.node(id).weight_only) continue;
+      own_rows_[id] = add_operator(graph_.signature(id), owner);
+      found_.push_back(id);
     }
-    return row;
   }
 
-  static void add_extents(const TensorType& type, float* extents) {
-    const auto& dims = type.dims;
+  // A successor has no such node, or one of its own.
+  void leave_out(NodeId id, std::int32_t owner) {
+    own_rows_[id] = kNoRow;
+    if (rows_[id] != kNoRow) nodes_.parts.push_back({owner, rows_[id], -1});
+  }
+
+  void add_reads_of_new_operators() {
+    const Recipe& recipe = *change_->recipe;
+    for (std::size_t i = 0; i < recipe.nodes.size(); ++i) {
+      if (new_rows_[i] == kNoRow) continue;
+      const NewNode& node = recipe.nodes[i];
+      for (std::uint32_t k = 0; k < node.operand_count; ++k) add_read(read(recipe.operands[node.operand_begin + k]), new_rows_[i]);
+    }
+  }
+
+  // Adds what an operator reads that the present graph has too.
+  void add_reads(NodeId id, std::int32_t row) {
+    const auto operands = graph_.operands(id);
+    for (const ValueId operand : operands) {
+      ValueId value = operand;
+      std::optional<ValueRef> other;    // what a replaced tensor is replaced by
+      if (change_ != nullptr) {
+        for (const auto& [old, fresh] : change_->recipe->replaced) {
+          if (other && is_new(*other)) break;
+          const ValueId replaced = change_->values[old];
+          if (value != replaced || std::ranges::find(operands, replaced) == operands.end()) continue;
+          other = fresh;
+          if (!is_new(fresh)) value = change_->values[fresh];
+        }
+      }
+      add_read(other ? read(*other) : read_of(value), row);
+    }
+  }
+
+  [[nodiscard]] Read read(ValueRef ref) const {
+    if (!is_new(ref)) return read_of(change_->values[ref]);
+    const NewValue& value = change_->recipe->values[new_index(ref)];
+    return {value.type, change_->recipe->nodes[value.producer].weight_only, new_rows_[value.producer]};
+  }
+
+  [[nodiscard]] Read read_of(ValueId id) const {
+    if (id == kNoValue) return {};
+    const Value& value = graph_.value(id);
+    const NodeId producer = value.producer;
+    if (producer == kNoNode) return {value.type, value.weight_only, input_rows_[id]};
+    return {value.type, value.weight_only, own_rows_[producer] == kNoRow ? rows_[producer] : own_rows_[producer]};
+  }
+
+  // Adds the extents of a weight to the node at `row`, and an edge to it for any other tensor.
+  void add_read(const Read& read, std::int32_t row) {
+    if (read.weight_only) {
+      add_extents(read.type, nodes_.rows.data() + static_cast<std::size_t>(row + 1) * kCandidateNodeColumns - kCandidateEdgeColumns);
+    } else if (read.from != kNoRow) {
+      nodes_.edges.resize(nodes_.edges.size() + kCandidateEdgeColumns);
+      add_extents(read.type, nodes_.edges.data() + nodes_.edges.size() - kCandidateEdgeColumns);
+      nodes_.links.insert(nodes_.links.end(), {read.from, row});
+    }
+  }
+
+  void add_extents(TypeId type, float* extents) const {
+    const auto& dims = graph_.context().type(type).dims;
     for (std::size_t i = 0; i < kCandidateEdgeColumns && i < dims.size(); ++i) {
       extents[i] += static_cast<float>(dims[dims.size() - 1 - i]) / kExtentScale;
     }
+  }
+
+  std::int32_t add_operator(const Signature& signature, std::int32_t owner) {
+    const double ms = state_.game().costs().price(signature, false).ms;
+    return add_node(owner, static_cast<float>(feature_operator(graph_.context(), signature.op)), log_scaled(1e3 * ms, 5.0));
   }
 
   std::int32_t add_node(std::int32_t owner, float op, float log_time) {
@@ -175,26 +236,15 @@ class Writer {
     return node;
   }
 
-  // Adds the edges to a node at `row`; where `own` has a row for a producer, that one is taken.
-  void add_edges(const Graph& graph, NodeId id, std::int32_t row, const std::vector<std::int32_t>& own) {
-    for (const ValueId operand : graph.operands(id)) {
-      if (operand == kNoValue || graph.value(operand).weight_only) continue;
-      const NodeId producer = graph.value(operand).producer;
-      std::int32_t from = kNoRow;
-      if (producer == kNoNode) from = input_rows_[operand];
-      else from = !own.empty() && own[producer] != kNoRow ? own[producer] : rows_[producer];
-      float extents[kCandidateEdgeColumns] = {};
-      add_extents(graph.type(operand), extents);
-      nodes_.edges.insert(nodes_.edges.end(), extents, extents + kCandidateEdgeColumns);
-      nodes_.links.insert(nodes_.links.end(), {from, row});
-    }
-  }
-
   const State& state_;
+  const Graph& graph_;
   Nodes nodes_;
-  std::vector<std::int32_t> rows_, input_rows_;    // of the present graph: by node and by value
-  std::vector<std::int32_t> own_rows_;             // of a successor, by node
-  std::vector<std::int64_t> distances_;
+  const Change* change_ = nullptr;          // of the successor that is listed
+  std::vector<std::int32_t> rows_;          // of the present graph, by node
+  std::vector<std::int32_t> own_rows_;      // of the successor, by node of the present graph
+  std::vector<std::int32_t> new_rows_;      // of the successor, by new node of the recipe
+  std::vector<std::int32_t> input_rows_;    // by value
+  std::vector<NodeId> found_;               // nodes that have rows of the successor's own
 };
 
 }  // namespace
@@ -203,10 +253,10 @@ CandidateGraphs candidate_graphs(const State& state, std::int64_t reach, std::si
   Writer writer(state);
   writer.present();
   const std::size_t count = std::min(most, state.matches().size());
-  Graph next;
+  Change change;
   for (std::size_t k = 0; k < count; ++k) {
-    state.graph_after(state.matches()[k], next);
-    writer.successor(next, static_cast<std::int32_t>(k) + 1, reach);
+    state.change_by(state.matches()[k], change);
+    writer.successor(change, static_cast<std::int32_t>(k) + 1, reach);
   }
   return Merger(writer.nodes(), reach).merged();
 }

@@ -5,7 +5,7 @@
 
 namespace rlflow {
 
-void Preview::change(ValueId value, std::int32_t delta) {
+void Preview::change_uses(ValueId value, std::int32_t delta) {
   for (auto& [known, total] : changes_) {
     if (known == value) {
       total += delta;
@@ -18,7 +18,7 @@ void Preview::change(ValueId value, std::int32_t delta) {
 // Adds `count` uses of a tensor; `ref` is a reference as in a recipe.
 void Preview::add_use(ValueRef ref, std::int32_t count) {
   if (is_new(ref)) new_uses_[new_index(ref)] += count;
-  else change(values_[ref], count);
+  else change_uses(values_[ref], count);
 }
 
 bool Preview::is_dead(NodeId id) const { return std::find(dead_.begin(), dead_.end(), id) != dead_.end(); }
@@ -61,7 +61,7 @@ void Preview::count_uses() {
   needed_.assign(recipe_->nodes.size(), 0);
   for (const auto& [old, fresh] : recipe_->replaced) {
     const std::int32_t moved = moved_uses(values_[old]);
-    change(values_[old], -moved);
+    change_uses(values_[old], -moved);
     add_use(fresh, moved);
   }
   for (std::size_t i = recipe_->nodes.size(); i-- > 0;) {    // a node that nothing reads counts as not created
@@ -88,7 +88,7 @@ void Preview::find_dead() {
     dead_.push_back(id);
     for (const ValueId operand : graph_->operands(id)) {
       if (operand == kNoValue) continue;
-      change(operand, -1);
+      change_uses(operand, -1);
       pending_.push_back(graph_->value(operand).producer);
     }
   }
@@ -207,6 +207,14 @@ Hash128 Preview::plain_hash(const Graph& graph, const Recipe& recipe, std::span<
   Hash128 whole = hash_live(live);
   for (const ValueId output : graph.outputs()) whole = fold(whole, hash_of(output));
   return whole;
+}
+
+void Preview::change(const Graph& graph, const Recipe& recipe, std::span<const NodeId> nodes, std::span<const ValueId> values, Change& change) {
+  look_at(graph, recipe, nodes, values);
+  change.recipe = &recipe;
+  change.values = values;
+  change.dead = dead_;
+  change.needed = needed_;
 }
 
 // Returns the live operator on weights alone that has this hash, or kNoNode. `reads` are its operands, which may be

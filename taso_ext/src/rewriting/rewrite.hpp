@@ -7,6 +7,14 @@
 
 namespace rlflow {
 
+// How a rewrite changes a graph. A node that reads a replaced tensor of the match reads another one instead.
+struct Change {
+  const Recipe* recipe = nullptr;
+  std::span<const ValueId> values;    // of the match
+  std::vector<NodeId> dead;           // nodes of the graph that are gone
+  std::vector<char> needed;           // by new node of the recipe: whether something reads it
+};
+
 // Tells what a rewrite would lead to, without carrying it out. Keeps its scratch memory from call to call; one thread
 // at a time may use it.
 class Preview {
@@ -20,6 +28,8 @@ class Preview {
   // Returns the plain hash of the graph after the rewrite. The rule must not be able to close a cycle: its new nodes
   // then read nothing that the rewrite changes.
   [[nodiscard]] Hash128 plain_hash(const Graph& graph, const Recipe& recipe, std::span<const NodeId> nodes, std::span<const ValueId> values);
+  // Fills `change`. `nodes` and `values` are those of the match.
+  void change(const Graph& graph, const Recipe& recipe, std::span<const NodeId> nodes, std::span<const ValueId> values, Change& change);
 
  private:
   void look_at(const Graph& graph, const Recipe& recipe, std::span<const NodeId> nodes, std::span<const ValueId> values);
@@ -27,7 +37,7 @@ class Preview {
   [[nodiscard]] bool is_consumed(NodeId node) const;
   [[nodiscard]] std::int32_t moved_uses(ValueId old) const;
   void find_dead();
-  void change(ValueId value, std::int32_t delta);
+  void change_uses(ValueId value, std::int32_t delta);
   void add_use(ValueRef ref, std::int32_t count);
   [[nodiscard]] bool is_dead(NodeId node) const;
   [[nodiscard]] std::int32_t uses_after(ValueId value) const;

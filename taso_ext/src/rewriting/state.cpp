@@ -119,8 +119,8 @@ State State::exactly_priced() const {
   return same;
 }
 
-void State::graph_after(const Match& match, Graph& next) const {
-  apply(graph(), *match.recipe, match.key, nodes(match), held_.matches.values(match), next, game_->desk()->changed);
+void State::change_by(const Match& match, Change& change) const {
+  game_->desk()->preview.change(graph(), *match.recipe, nodes(match), held_.matches.values(match), change);
 }
 
 Hash128 State::plain_hash_after(const Match& match) const {

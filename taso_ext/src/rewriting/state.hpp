@@ -83,8 +83,8 @@ class State {
   [[nodiscard]] State after(const Match& match, Pricing pricing = Pricing::kExact) const;
   // Returns this state, which may have been priced by prediction, with the exact price of its graph.
   [[nodiscard]] State exactly_priced() const;
-  // Makes `next` the graph after a match, without its legal rewrites. The storage that `next` has is used again.
-  void graph_after(const Match& match, Graph& next) const;
+  // Fills `change` with how a match changes the graph. That is a small part of the work of after().
+  void change_by(const Match& match, Change& change) const;
   // Returns the plain hash of the graph after a match. That is a small part of the work of after(), unless the rule may
   // close a cycle.
   [[nodiscard]] Hash128 plain_hash_after(const Match& match) const;
