@@ -206,7 +206,12 @@ def of_seeds(name: str, own: Sequence[float], *, least: float = -math.inf, large
       own, least, largest: as of `interval_of_seeds`.
     """
     ends = zip((name, "low", "high"), interval_of_seeds(own, least=least, largest=largest), strict=True)
-    return {**dict(ends), "IQM": interquartile_mean(np.array(own)[:, np.newaxis])}
+    return {**dict(ends), "IQM": iqm_of_seeds(own)}
+
+
+def iqm_of_seeds(own: Sequence[float]) -> float:
+    """Returns the mean of the middle half of the seeds."""
+    return interquartile_mean(np.array(own)[:, np.newaxis])
 
 
 def mean_of(records: Sequence[Mapping[str, Any]], key: str, factor: float = 1.0) -> float | str:

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from environment.statistics.intervals import Estimate, mean_of_seeds
-from environment.statistics.runs import interquartile_mean
 from experiments.errors import UserError, nearest_match
 from experiments.executors import provenance
 from experiments.executors.units import Record
 from experiments.reports.plots import Band
-from experiments.reproduce.table import Table, interval_of_seeds
+from experiments.reproduce.table import Table, interval_of_seeds, iqm_of_seeds
 from experiments.sweeps.findings import said
 from experiments.sweeps.point import FIGURES
 from experiments.sweeps.series import SEED, Series, is_number, ordered, series_of
@@ -161,7 +160,7 @@ def _means(series: Series, columns: slice, figures: Sequence[str]) -> dict[str, 
             about = FIGURES[figure]
             ends = interval_of_seeds(known.tolist(), least=about.least, largest=about.largest)
             row |= dict(zip(names, ends, strict=True))
-            row[f"{figure} IQM"] = interquartile_mean(known[:, np.newaxis])
+            row[f"{figure} IQM"] = iqm_of_seeds(known)
     return row
 
 

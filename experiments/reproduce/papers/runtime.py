@@ -15,14 +15,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
-from environment.statistics.runs import interquartile_mean
 from experiments.executors.units import Record
 from experiments.reproduce.papers import inference
 from experiments.reproduce.papers.inference import Inferences, inferences, ratios_of
 from experiments.reproduce.papers.players import presets_text
-from experiments.reproduce.table import Table, interval_of_seeds
+from experiments.reproduce.table import Table, interval_of_seeds, iqm_of_seeds
 from experiments.runs.progress import ProgressDisplay
 
 COLUMNS = {
@@ -80,7 +77,7 @@ def rows_of(found: Inferences) -> Iterator[Record]:
                 "ms": mean,
                 "low": low,
                 "high": high,
-                "IQM": interquartile_mean(np.array(times)[:, np.newaxis]),
+                "IQM": iqm_of_seeds(times),
             }
 
 

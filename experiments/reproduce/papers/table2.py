@@ -18,13 +18,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from environment.statistics.runs import interquartile_mean
 from experiments.executors.units import Record
 from experiments.reproduce.papers import inference
 from experiments.reproduce.papers.inference import ONNX_RUNTIME, Inferences, inferences, ratios_of
 from experiments.reproduce.papers.players import presets_text
 from experiments.reproduce.papers.printed import INFERENCE
-from experiments.reproduce.table import UNDEFINED, WHOLE, Table, interval_of_seeds
+from experiments.reproduce.table import UNDEFINED, WHOLE, Table, interval_of_seeds, iqm_of_seeds
 from experiments.runs.progress import ProgressDisplay
 
 GIBIBYTE = 1 << 30
@@ -107,7 +106,7 @@ def _measured(row: str, records: Sequence[Record], reference: str) -> Record:
         "faster": mean,
         "low": low,
         "high": high,
-        "IQM": interquartile_mean(np.array(saved)[:, np.newaxis]),
+        "IQM": iqm_of_seeds(saved),
         "graph_gain": _mean(100 * (1 - ratio.value) for ratio in alone if ratio is not None),
         "gib": _mean(own / GIBIBYTE for own, _ in _sizes(known, row, row)),
         "less": _mean(100 * (1 - own / whole) for own, whole in _sizes(known, row, reference)),

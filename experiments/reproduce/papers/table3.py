@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from environment.costs.registry import DATABASE
 from environment.measurement.effort import FEWEST_PAIRS
@@ -32,9 +33,11 @@ from experiments.executors import provenance
 from experiments.executors.choice import chosen_executor
 from experiments.executors.units import COMMITTED, DIRECTORY, UNITS, Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, require_one_process
+from experiments.reproduce.papers.cleaning import against_basic
 from experiments.reproduce.papers.players import SHORT, cuts_of
 from experiments.reproduce.papers.printed import TEMPERATURES
 from experiments.reproduce.search.plays import ON_PAPER, SMALL, slug
+from experiments.reproduce.search.plays import PRICES as PAPERS_PRICES
 from experiments.reproduce.table import UNDEFINED, Table
 from experiments.runs.directory import digest
 from experiments.runs.progress import ProgressDisplay
@@ -84,6 +87,7 @@ COLUMNS = {
     KEY: "τ while the policy was trained",
     "seeds": "runs",
     **columns_of(USUAL),
+    "real basic": "`real` against the graph as `--clean basic` leaves it [%]; where costs are prices",
     "printed dream": "the papers' score of the world model on BERT [%]; RLFlow / dissertation where they differ",
     "printed real": "the papers' real score on BERT [%], likewise",
 }
@@ -125,7 +129,8 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
             sweep = sweep_of(name, world_name, world, temperatures, seeds, options)
             records = swept(sweep, options, progress)
             (series,) = series_of(records, KEY)
-            rows += [_beside(row, name, world_name) for row in rows_of([series], KEY, USUAL)]
+            prices = prices_of(world_name, options)
+            rows += [_beside(row, name, world_name, prices) for row in rows_of([series], KEY, USUAL)]
             about = f"{name}, {world_name}"
             sentences += [f"{about}: {sentence}" for sentence in said(series, KEY, USUAL, 1.0)]
             figures[f"{name}-{slug(world_name)}"] = partial(draw, [series], KEY, USUAL)
@@ -159,7 +164,7 @@ def sweep_of(
     graph: str, world_name: str, world: World, temperatures: str, seeds: Sequence[int], options: argparse.Namespace
 ) -> Sweep:
     """Returns the sweep of one world on one graph."""
-    prices = (f"costs={options.prices}:noise=resampled",) if world_name == PRICES else ()
+    prices = (f"costs={prices_of(world_name, options)}:noise=resampled",) if world_name == PRICES else ()
     small = SMALL if options.scale == "smoke" else ()
     if options.scale == "smoke" and CLOCKED in world.settings:
         small = (*small, f"{CLOCKED},pairs={FEWEST_PAIRS}")
@@ -171,6 +176,13 @@ def sweep_of(
     folder = DIRECTORY / NAME / "sweeps" / f"{graph}-{slug(world_name)}-{options.scale}-{base}"
     committed = None if "costs=endtoend" in "".join(changes) else COMMITTED / NAME / UNITS
     return Sweep.of(graph, world.preset, changes, axes, folder=folder, committed=committed)
+
+
+def prices_of(world_name: str, options: argparse.Namespace) -> str | None:
+    """Returns the costs of a world whose graphs have a price without noise."""
+    if CLOCKED in WORLDS[world_name].settings:
+        return None
+    return options.prices if world_name == PRICES else PAPERS_PRICES
 
 
 def swept(sweep: Sweep, options: argparse.Namespace, progress: ProgressDisplay) -> list[Record]:
@@ -203,14 +215,17 @@ def notes_of(worlds: Mapping[str, World]) -> list[str]:
     ]
 
 
-def _beside(row: Mapping[str, object], graph: str, world: str) -> Record:
-    """Returns a row with its names, and what the papers print of its temperature on BERT."""
+def _beside(row: Mapping[str, Any], graph: str, world: str, prices: str | None) -> Record:
+    """Returns a row with its names, its figure against the basic graph under the prices of its world, if this has any,
+    and what the papers print of its temperature on BERT."""
+    basic = UNDEFINED if prices is None or "real" not in row else against_basic(graph, row["real"], prices)
     temperature = row[KEY]
     printed = []
     if graph == "bert-base" and isinstance(temperature, int | float):
         printed = [paper[temperature] for paper in TEMPERATURES.values() if temperature in paper]
     dream, real = map(_both, zip(*printed, strict=True)) if printed else (UNDEFINED, UNDEFINED)
-    return {**row, "graph": graph, "world": world, "printed dream": dream, "printed real": real}
+    more = {"graph": graph, "world": world, "real basic": basic, "printed dream": dream, "printed real": real}
+    return {**row, **more}
 
 
 def _both(printed: Sequence[float]) -> float | str:

@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from experiments.config.run import RunConfig
 from experiments.errors import UserError
 from experiments.executors.units import Record
+from experiments.reproduce.table import OVER_SEEDS
 from experiments.reproduce.world_model.experiment import (
     ONE_CONDITION,
     SEARCH,
@@ -61,13 +62,14 @@ COLUMNS = {
     "model": "of the world model, mean over seeds",
     "low": "95 % interval of it, lower end: over seeds; with one seed, over its episodes",
     "high": "upper end",
+    "IQM": OVER_SEEDS["IQM"],
     **{key: f"trivial predictor: {text}" for key, text in PREDICTORS.items()},
     "asked": "what is asked of the model; of policies, of those that play",
     "met": f"whether it is; graphs whose best known improvement is under {COUNTS_FROM_PERCENT:g} % are not counted",
     "seeds": "how many there are",
     "windows": "predictions judged, or episodes of policies, over all seeds",
 }
-FORMATS = dict.fromkeys(("model", "low", "high", *PREDICTORS), ".3f")
+FORMATS = dict.fromkeys(("model", "low", "high", "IQM", *PREDICTORS), ".3f")
 
 
 def _add_without_policy(parser: argparse.ArgumentParser) -> None:
@@ -193,6 +195,7 @@ TRANSFER_COLUMNS = {
     "model": "of the world model, mean over seeds",
     "low": "95 % interval of it, lower end: over seeds; with one seed, over its episodes",
     "high": "upper end",
+    "IQM": OVER_SEEDS["IQM"],
     **{key: f"trivial predictor, made of random play of the judged graph: {text}" for key, text in PREDICTORS.items()},
     "asked": "what is asked of a model on the graph that it was trained on",
     "met": "nothing is asked of other graphs",

@@ -9,7 +9,7 @@ import numpy as np
 
 from environment.statistics.intervals import Estimate, bootstrap, mean_of_seeds
 from experiments.executors.units import Record
-from experiments.reproduce.table import UNDEFINED
+from experiments.reproduce.table import UNDEFINED, iqm_of_seeds
 from experiments.runs.rounds import best_round
 from experiments.studies.policy import FOR_REAL, IN_THE_DREAM, OF_PLANS
 from experiments.studies.requirements import (
@@ -211,10 +211,11 @@ def _figure_row(play: str, figure: str, step: int, records: Sequence[Record], co
     row |= {"windows": sum(record["windows"] for record in records)}
     if not there:
         return row | {"model": UNDEFINED} | _asked(play, figure, step, None, {}, counted)
-    estimate = mean_of_seeds([record["value"] for record in there])
+    values = [record["value"] for record in there]
+    estimate = mean_of_seeds(values)
     if len(there) == 1 and there[0]["low"] is not None:
         estimate = Estimate(estimate.value, there[0]["low"], there[0]["high"])
-    return row | _interval(estimate) | _asked(play, figure, step, estimate.value, trivial, counted)
+    return row | _interval(estimate, values) | _asked(play, figure, step, estimate.value, trivial, counted)
 
 
 def _policy_rows(
@@ -234,7 +235,7 @@ def _policy_rows(
         if key == "gap":
             row |= {name: _mean(each["trivial_gap"][name] for each in there) for name in OF_PLANS}
         estimate = _of_policies(there, key) if there else None
-        row |= _interval(estimate) if estimate else {"model": UNDEFINED}
+        row |= _interval(estimate, [record[key] for record in there]) if estimate else {"model": UNDEFINED}
         value = estimate.value if estimate else None
         yield row | (_asked(POLICY, figure, 0, value, {}, counted) if is_asked else {})
     alarms = [raises_alarm(record, best_percent) for record in records]
@@ -262,10 +263,11 @@ def _of_policies(comparisons: Sequence[Record], key: str) -> Estimate:
     return mean_of_seeds([comparison[key] for comparison in comparisons])
 
 
-def _interval(estimate: Estimate) -> Record:
-    if math.isnan(estimate.low):  # one seed, few episodes
-        return {"model": estimate.value, "low": UNDEFINED, "high": UNDEFINED}
-    return {"model": estimate.value, "low": estimate.low, "high": estimate.high}
+def _interval(estimate: Estimate, of_seeds: Sequence[float]) -> Record:
+    ends = (
+        (UNDEFINED, UNDEFINED) if math.isnan(estimate.low) else (estimate.low, estimate.high)
+    )  # one seed, few episodes
+    return {"model": estimate.value, **dict(zip(("low", "high"), ends, strict=True)), "IQM": iqm_of_seeds(of_seeds)}
 
 
 def _asked(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -138,10 +139,20 @@ def test_a_sweep_of_the_temperature_answers_in_words(
 
 def test_printed_temperatures_stand_beside_bert_alone() -> None:
     row = {table3.KEY: 1.5}
-    assert table3._beside(row, "bert-base", "w")["printed real"] == 58.23
-    assert table3._beside(row, "bert-base", "w")["printed dream"] == "10.20 / 8.37", "the papers differ"
-    assert table3._beside({table3.KEY: 1}, "bert-base", "w")["printed dream"] == 8.85
-    assert table3._beside(row, "squeezenet1.1", "w")["printed real"] == "–"
+    assert table3._beside(row, "bert-base", "w", None)["printed real"] == 58.23
+    assert table3._beside(row, "bert-base", "w", None)["printed dream"] == "10.20 / 8.37", "the papers differ"
+    assert table3._beside({table3.KEY: 1}, "bert-base", "w", None)["printed dream"] == 8.85
+    assert table3._beside(row, "squeezenet1.1", "w", None)["printed real"] == "–"
+
+
+def test_the_basic_graph_stands_beside_where_costs_are_prices() -> None:
+    options = argparse.Namespace(prices="prices.sqlite")
+    prices = {world: table3.prices_of(world, options) for world in table3.WORLDS}
+    assert list(prices.values()) == ["roofline:rtx2070", "roofline:rtx2070", "prices.sqlite", None]
+    row = {table3.KEY: 1.0, "real": 25.0}
+    beside = table3._beside(row, FOLDED, "w", prices["best, on paper"])
+    assert beside["real basic"] == with_basic([{"graph": FOLDED, "gain": 25.0}])[0]["basic"] > 25.0
+    assert table3._beside(row, FOLDED, "w", None)["real basic"] == "–"
 
 
 def test_an_improvement_is_larger_against_the_basic_graph() -> None:
