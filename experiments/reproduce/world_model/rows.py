@@ -264,10 +264,10 @@ def _of_policies(comparisons: Sequence[Record], key: str) -> Estimate:
 
 
 def _interval(estimate: Estimate, of_seeds: Sequence[float]) -> Record:
-    ends = (
-        (UNDEFINED, UNDEFINED) if math.isnan(estimate.low) else (estimate.low, estimate.high)
-    )  # one seed, few episodes
-    return {"model": estimate.value, **dict(zip(("low", "high"), ends, strict=True)), "IQM": iqm_of_seeds(of_seeds)}
+    row: Record = {"model": estimate.value, "low": estimate.low, "high": estimate.high, "IQM": iqm_of_seeds(of_seeds)}
+    if math.isnan(estimate.low):  # one seed, few episodes
+        row |= {"low": UNDEFINED, "high": UNDEFINED}
+    return row
 
 
 def _asked(
