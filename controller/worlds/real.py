@@ -5,9 +5,11 @@ PyTorch and TensorFlow cannot be loaded by one process, and a controller may be 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from controller.evaluation import repriced
 from controller.records import EpisodeRecord, best_record
 from worldmodel.data.trajectory import Trajectory
 
@@ -22,7 +24,6 @@ class RealWorld:
         trajectory = world.rollout(policy, batch=16, horizon=50, seed=update)
 
     Attributes:
-      make_env: builds one more environment.
       best: the episode of all rollouts with the largest improvement, of kind "training"; None before the first.
     """
 
@@ -32,9 +33,23 @@ class RealWorld:
           make_env: a function that builds one more environment; it is called once for each row of the largest batch.
           best: the value of `best` when an interrupted training was saved.
         """
-        self.make_env, self.best = make_env, best
+        self._make_env, self.best = make_env, best
+        self._made: weakref.WeakSet[Any] = weakref.WeakSet()
         self._new: list[float] = []  # improvements of the episodes since `figures` was last called
         self._lockstep: Lockstep | None = None
+
+    def make_env(self) -> Any:
+        """Returns one more environment."""
+        env = self._make_env()
+        self._made.add(env)
+        return env
+
+    def reprice(self) -> None:
+        """Makes all environments, between their episodes, and `best` follow prices that have changed."""
+        for env in self._made:
+            env.reset(options={"graph": env.unwrapped.model})
+        if self.best is not None:
+            self.best = repriced(self.make_env(), self.best)
 
     def rollout(self, policy: Any, *, batch: int, horizon: int, seed: int) -> Trajectory:
         """Plays `batch` episodes from the initial graph for at most `horizon` steps.

@@ -18,20 +18,17 @@ from controller.search.climb import SECONDS
 from controller.search.journal import FILE, JournalError, read
 from controller.search.portfolio import rooflines
 from controller.search.replayed import SHORTEST_S, Actions, Search, SearchLimits
-from environment.costs.measured.cost_model import Measured
-from environment.costs.measured.retiming import difference, retime
 from experiments.config.run import RunConfig
 from experiments.errors import DamagedRun
 from experiments.pipeline.learning import STAGE, Learning, learner, train, train_for_real
 from experiments.pipeline.load import Loaded
 from experiments.pipeline.measure import feeds_of, runtime_of
+from experiments.pipeline.retime import retime_after_search, retimes
 from experiments.pipeline.waypoints import keep_waypoints
 from experiments.runs.progress import format_duration
 from experiments.runs.rounds import best_round
-from experiments.runs.run import Run, in_round, of_round
+from experiments.runs.run import Run, of_round
 from experiments.runs.signals import finishing
-
-RETIME = "retime"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,7 +172,7 @@ def num_timed(run: Run) -> int:
 def _searched(run: Run, loaded: Loaded) -> Prepared:
     """Runs the rounds of a search and returns the search that found the cheapest graph, by the latest prices."""
     config = run.config.search
-    rounds = config.rounds if _can_retime(loaded) and config.retiming_seconds else 1
+    rounds = config.rounds if retimes(run, loaded) else 1
     searches: list[Search] = []
     for number in range(rounds):
         search = new_controller(run.config, loaded, _time_left(run, number) / (rounds - number))
@@ -184,7 +181,7 @@ def _searched(run: Run, loaded: Loaded) -> Prepared:
         train(run, search, lambda: loaded.env, number=number)
         keep_waypoints(run.directory, loaded.model)
         searches.append(search)
-        if not retime_gain(run, loaded, _found(_best(loaded, searches)), number):
+        if not retime_after_search(run, loaded, _found(_best(loaded, searches)), number):
             break
     best = _best(loaded, searches)
     stop = best.stop_reason
@@ -257,49 +254,3 @@ def _learned_for_real(run: Run, loaded: Loaded) -> Prepared:
     controller, best = train_for_real(run, loaded)
     episodes = getattr(run.config.of_controller, "episodes", 0)
     return Prepared(controller, best, TrainingFacts(episodes))
-
-
-def _can_retime(loaded: Loaded) -> bool:
-    """Returns whether kernels are priced by measuring them on this machine."""
-    return isinstance(loaded.env.costs, Measured) and loaded.env.costs.times
-
-
-def retime_gain(run: Run, loaded: Loaded, plan: Actions, number: int) -> bool:
-    """Times the kernels again on which the gain of a search rests; `loaded.env` then uses the new prices.
-
-    Args:
-      plan: the actions that the search has found.
-      number: number of the round.
-    Returns:
-      Whether any kernel was timed again; another round may then find another graph.
-    """
-    costs, seconds = loaded.env.costs, run.config.search.retiming_seconds
-    if not isinstance(costs, Measured) or not costs.times or not plan or not seconds:
-        return False
-    stage = of_round(RETIME, number)
-    name = f"checkpoints/{stage}.json"
-    if not run.directory.finished(stage):
-        prices, start, found = costs.of(loaded.model), loaded.model.graph, loaded.env.replay(plan)
-        facts = run.directory.read_json(name) or {"timed": 0, "before": difference(prices, start, found)}
-        with run.stage(stage, in_round("time what the gain rests on [s]", number), round(seconds)) as bar:
-
-            def on_timed(passed: float) -> None:
-                facts["timed"] += 1
-                run.directory.write_json(name, facts)  # now, because an interruption would lose the prices from before
-                bar.update(round(passed))
-
-            retime(prices, start, found, seconds=seconds, on_timed=on_timed)
-            facts["after"] = difference(prices, start, found)
-            run.directory.write_json(name, facts)
-        if facts["timed"]:
-            run.progress.note(
-                f"Kernels were timed again, {facts['timed']} times: what the search has found saves "
-                f"{_percent(*facts['after'])} of the model's time; {_percent(*facts['before'])} before."
-            )
-            costs.forget(loaded.model)
-            loaded.env.reset(options={"graph": loaded.model})
-    return run.directory.stored(name, lambda stored: bool(stored["timed"]))
-
-
-def _percent(value: float, half_width: float) -> str:
-    return f"{100 * value:.1f} ± {100 * half_width:.1f} %"

@@ -33,6 +33,7 @@ from experiments.pipeline.collect import (
     recollect_episodes,
 )
 from experiments.pipeline.load import Loaded
+from experiments.pipeline.retime import retime_gain, retimes
 from experiments.pipeline.world_model import RoundModel, train_further, train_world_model
 from experiments.runs.directory import finite
 from experiments.runs.rounds import EXPLOIT, best_round, keep_played_round, plans_file
@@ -288,6 +289,9 @@ def train_for_real(run: Run, loaded: Loaded) -> tuple[Controller, EpisodeRecord 
 
     def keep_best() -> None:
         if world.best is not None:
+            plan = world.best.best_actions
+            if plan and retimes(run, loaded) and retime_gain(run, loaded, plan)["timed"]:
+                world.reprice()
             run.directory.write_json(BEST_IN_TRAINING, world.best.to_json())
 
     train(run, controller, lambda: world, before_checkpoint=keep_best)

@@ -1,4 +1,4 @@
-"""Tests of rounds of searches under measured costs: between rounds, the kernels of the result are timed again."""
+"""Tests of searches, trainings and episodes under measured costs: the kernels that a gain rests on are timed again."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ from typing import Any
 
 import pytest
 
+from controller.evaluation import play_episode, replay_record
 from controller.interface import ProgressCallback
+from controller.records import EpisodeRecord
 from controller.search.native import NativeSearch, TasoController
+from controller.search.one_step import RandomController
 from controller.search.replayed import Found, Search, StopCause, StopReason
+from controller.worlds.real import RealWorld
+from controller.xrlflow.config import XrlflowConfig
 from environment.costs.measured import kernel_prices, retiming
 from environment.costs.measured.cost_model import Measured
 from environment.costs.measured.kernel import Kernel
@@ -22,7 +27,10 @@ from environment.costs.measured.retiming import SURE, difference
 from environment.costs.prices.price_list import Price
 from experiments.config.run import MeasureConfig, RunConfig, SearchConfig
 from experiments.pipeline.controller import prepare_controller
+from experiments.pipeline.evaluate import train_and_evaluate
+from experiments.pipeline.learning import BEST_IN_TRAINING, train_for_real
 from experiments.pipeline.load import Loaded, load
+from experiments.pipeline.retime import retime_gain
 from experiments.runs.directory import RunDirectory
 from experiments.runs.progress import make_progress
 from experiments.runs.run import Run
@@ -137,7 +145,7 @@ def test_an_interrupted_round_counts_what_it_has_timed(
 
         return whole(*args, on_timed=count, **options)
 
-    monkeypatch.setattr("experiments.pipeline.controller.retime", interrupted)
+    monkeypatch.setattr("experiments.pipeline.retime.retime", interrupted)
     with pytest.raises(KeyboardInterrupt):
         prepare_controller(run_in(tmp_path), loaded_by(clock))
     (stopped,) = rounds(tmp_path)
@@ -176,3 +184,51 @@ def test_exact_costs_are_searched_once(tmp_path: Path) -> None:
     config = dataclasses.replace(CONFIG, costs="roofline:xeon")
     search = prepare_controller(run_in(tmp_path, config), load(MODEL, config)).controller
     assert isinstance(search, Search) and search.actions and not rounds(tmp_path)
+
+
+def gain_now(loaded: Loaded, record: EpisodeRecord) -> tuple[float, float]:
+    """Returns the gain of the best graph of an episode by the present prices, and half the width of its interval."""
+    costs = loaded.env.costs
+    assert isinstance(costs, Measured)
+    return difference(costs.of(loaded.model), loaded.model.graph, loaded.env.replay(record.best_actions))
+
+
+@pytest.mark.parametrize("seconds", [0.0, 30.0])
+def test_a_training_does_not_learn_from_luck(seconds: float, tmp_path: Path, clock: Optimist) -> None:
+    small = XrlflowConfig(updates=3, batch=4, epochs=1, width=8, layers=1)
+    search = dataclasses.replace(CONFIG.search, retiming_seconds=seconds)
+    config = dataclasses.replace(CONFIG, controller="xrlflow", xrlflow=small, search=search)
+    loaded = loaded_by(clock, config)
+    run = run_in(tmp_path, config)
+    _, best = train_for_real(run, loaded)
+    assert best is not None and best.best_actions
+    gain, noise = gain_now(loaded, best)
+    assert best.improvement == pytest.approx(gain)
+    assert (noise <= SURE) == (seconds > 0)
+    stored = EpisodeRecord.from_json(run.directory.read_json(BEST_IN_TRAINING))
+    assert stored == best
+
+
+def test_the_world_follows_new_prices(tmp_path: Path, clock: Optimist) -> None:
+    config = dataclasses.replace(CONFIG, controller="random")
+    loaded = loaded_by(clock, config)
+    world = RealWorld(loaded.make_env)
+    env = world.make_env()
+    world.note([play_episode(env, RandomController(), seed=seed) for seed in range(4)])
+    assert world.best is not None and world.best.best_actions
+    promised = world.best.improvement
+    assert retime_gain(run_in(tmp_path, config), loaded, world.best.best_actions)["timed"]
+    world.reprice()
+    assert world.best.improvement < promised
+    replay_record(env, world.best)  # by the costs that the environment has now
+
+
+def test_episodes_have_the_prices_by_which_the_best_is_chosen(tmp_path: Path, clock: Optimist) -> None:
+    config = dataclasses.replace(CONFIG, controller="random")
+    loaded = loaded_by(clock, config)
+    evaluation, _ = train_and_evaluate(run_in(tmp_path, config), loaded)
+    assert evaluation.best.best_actions
+    gain, noise = gain_now(loaded, evaluation.best)
+    assert evaluation.best.improvement == pytest.approx(gain) and noise <= SURE
+    for record in (evaluation.deterministic, *evaluation.sampled, *evaluation.random):
+        replay_record(loaded.env, record)
