@@ -72,7 +72,7 @@ CHANGES: Mapping[str, Change] = {
     "last graph of candidates": Change(CANDIDATES, ("xrlflow.goal=last",)),
     "best graph alone": Change(CANDIDATES, ("xrlflow.reward_share=0",)),
     "NO-OP": Change(CANDIDATES, ("xrlflow.noop=true",)),
-    "one attention layer": Change(CANDIDATES, ("xrlflow.layers=1",)),
+    "five attention layers": Change(CANDIDATES, ("xrlflow.layers=5",)),
     "means over nodes": Change(CANDIDATES, ("xrlflow.pool=mean",)),
     "untrained networks": Change(SEARCH, ("mcts.learning_rate=0", "mcts.last_learning_rate=0")),
     "no search": Change(SEARCH, ("mcts.simulations=1", "mcts.considered=1")),
