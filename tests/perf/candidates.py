@@ -27,6 +27,8 @@ STATES = 16
 """States of an episode that are encoded together, as in a minibatch of training."""
 WHOLE = 500
 """A reach over which nodes see the whole graph before them: next to no two see the same."""
+LAYERS = 5
+"""Layers of attention, as published; the presets of few minutes have one."""
 AT_ONCE = 64
 """Candidates that are encoded by themselves in one batch: more would need several gigabytes for large networks."""
 
@@ -73,16 +75,16 @@ def _row(*arrays: np.ndarray) -> CandidateObservation:
     return CandidateObservation(*ragged, one + 1, one, one, tf.zeros([1], tf.int32))
 
 
-def measured(name: str, repeats: int) -> str:
-    """Returns the row of a network."""
+def measured(name: str, layers: int, repeats: int) -> str:
+    """Returns the row of a network, for a policy with some layers of attention."""
     env = GraphSubstitutionEnv(name, costs="roofline:rtx2070", max_steps=50)
-    policy = CandidatePolicy(env, XrlflowConfig(), seed=0)
+    policy = CandidatePolicy(env, XrlflowConfig(layers=layers), seed=0)
     view = policy.view(env)
     seen, _ = view.reset(seed=0)
     number = len(env.state.legal_actions())
     encode = tf.function(policy._encoder, reduce_retracing=True)
     alone = each_alone(env, policy)
-    listing = seconds(lambda: env.state.candidate_graphs(5, 10**6), repeats)
+    listing = seconds(lambda: env.state.candidate_graphs(layers, 10**6), repeats)
     shared = seconds(lambda: encode(seen), repeats)
     by_itself = seconds(lambda: [encode(batch) for batch in alone], max(1, repeats // 4))
     states = episode(env, policy)
@@ -101,15 +103,17 @@ def measured(name: str, repeats: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("graphs", nargs="*", metavar="GRAPH", default=[*zoo.published_names(), "bert-l2-h128"])
-    parser.add_argument("--out", type=Path, help="also write table.md into this folder")
+    parser.add_argument("--out", type=Path, help="also write a table into this folder")
+    parser.add_argument("--layers", type=int, default=LAYERS, help=f"layers of attention ({LAYERS}, as published)")
     parser.add_argument("--repeats", type=int, default=12, help="calls of which times are medians (12)")
     options = parser.parse_args()
     lines = [
         "# What is saved where candidates are nearly equal",
         "",
-        "Written by `python -m tests.perf.candidates`. The policy of `xrlflow` with its defaults looks at the start "
-        "graph of each network and at all graphs that one rewrite leads to. CPU times of one thread, medians; a step "
-        "is a list of all candidates by the engine and their embeddings. Last, the states of a random episode.",
+        f"Written by `python -m tests.perf.candidates --layers {options.layers}`. The policy of `xrlflow`, with as "
+        "many layers of attention, looks at the start graph of each network and at all graphs that one rewrite leads "
+        "to. CPU times of one thread, medians; a step is a list of all candidates by the engine and their embeddings. "
+        "Last, the states of a random episode.",
         "",
         "| network | candidates | kinds of them | nodes of all graphs | nodes that are encoded | µs to list one "
         f"| candidates/s | steps/s | times as long if each node is encoded by itself "
@@ -118,11 +122,12 @@ def main() -> None:
     ]
     print("\n".join(lines), flush=True)
     for name in options.graphs:
-        lines.append(measured(name, options.repeats))
+        lines.append(measured(name, options.layers, options.repeats))
         print(lines[-1], flush=True)
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "table.md").write_text("\n".join(lines) + "\n")
+        table = "table.md" if options.layers == LAYERS else f"table-layers-{options.layers}.md"
+        (options.out / table).write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
