@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from controller.evaluation import Evaluation, episode_counts, evaluate
 from controller.records import EpisodeRecord
 from controller.search.one_step import RandomController
-from controller.search.replayed import Search
+from environment import GraphSubstitutionEnv
 from experiments.pipeline.controller import Prepared, TrainingFacts, prepare_controller
 from experiments.pipeline.load import Loaded
+from experiments.pipeline.retime import STAGE as RETIME_STAGE
+from experiments.pipeline.retime import TITLE as RETIME_TITLE
 from experiments.pipeline.retime import retime_gain, retimes
 from experiments.pipeline.trained import prepare_trained
 from experiments.runs.run import Run
@@ -38,13 +42,14 @@ def train_and_evaluate(
         else:
             prepared = prepare_controller(run, loaded, first)
         run.directory.write_json(TRAINING, dataclasses.asdict(prepared.facts))
-        _evaluate(run, loaded, prepared)
+        _evaluate(run, loaded.env, prepared)
+    _make_sure(run, loaded)
     facts = run.directory.stored(TRAINING, lambda fields: TrainingFacts(**fields))
     with run.directory.reading(EVALUATION):
         return Evaluation.load(run.directory.path / EVALUATION), facts
 
 
-def _evaluate(run: Run, loaded: Loaded, prepared: Prepared) -> None:
+def _evaluate(run: Run, env: GraphSubstitutionEnv, prepared: Prepared) -> None:
     controller = prepared.controller
     num_sampled = run.config.evaluate.sampled_episodes
     with run.stage(STAGE, "play real episodes", 1 + sum(episode_counts(controller, num_sampled))) as bar:
@@ -60,7 +65,7 @@ def _evaluate(run: Run, loaded: Loaded, prepared: Prepared) -> None:
             bar.update(done, best_percent=100 * best)
 
         evaluation = evaluate(
-            loaded.env,
+            env,
             controller,
             num_sampled=num_sampled,
             seed=run.seed(STAGE),
@@ -68,20 +73,29 @@ def _evaluate(run: Run, loaded: Loaded, prepared: Prepared) -> None:
             random_controller=RandomController(run.config.collect.noop_probability, run.config.everywhere_probability),
             on_episode=note,
         )
-        if not isinstance(controller, Search) and retimes(run, loaded):
-            evaluation = _retimed(run, loaded, evaluation)
         evaluation.save(run.directory.path / EVALUATION)
 
 
-def _retimed(run: Run, loaded: Loaded, evaluation: Evaluation) -> Evaluation:
-    """Times what the gain of the best episode rests on, and prices all episodes anew until the best one is sure."""
-    for _ in range(run.config.search.rounds):
-        plans = dict.fromkeys(each.best_actions for each in (evaluation.controller_best, evaluation.best))
-        timed = [retime_gain(run, loaded, plan)["timed"] for plan in plans if plan]
-        if not any(timed):
-            break
-        evaluation = evaluation.repriced(loaded.env)
-    return evaluation
+def _make_sure(run: Run, loaded: Loaded) -> None:
+    """Times what the gains of the best episodes rest on, and prices all episodes anew until the best one is sure."""
+    if not run.config.learns_in or not retimes(run, loaded) or run.directory.finished(RETIME_STAGE):
+        return
+    path, settings = run.directory.path / EVALUATION, run.config.search
+    seconds = settings.retiming_seconds
+    with run.stage(RETIME_STAGE, RETIME_TITLE, round(settings.rounds * seconds)) as bar:
+        with run.directory.reading(EVALUATION):
+            evaluation = Evaluation.load(path)
+        for number in range(settings.rounds):
+
+            def show(facts: Mapping[str, Any], passed: float, before: float = number * seconds) -> None:
+                bar.update(round(before + passed))
+
+            plans = dict.fromkeys(each.best_actions for each in (evaluation.controller_best, evaluation.best))
+            timed = [retime_gain(run, loaded, plan, on_timed=show)["timed"] for plan in plans if plan]
+            evaluation = evaluation.repriced(loaded.env)  # always: an interrupted stage may have timed some kernels
+            if not any(timed):
+                break
+        evaluation.save(path)
 
 
 def _noise(record: EpisodeRecord) -> dict[str, float]:

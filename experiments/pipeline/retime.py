@@ -15,8 +15,9 @@ from environment.costs.measured.cost_model import Measured
 from environment.costs.measured.retiming import difference, retime
 from experiments.pipeline.load import Loaded
 from experiments.runs.run import Run, in_round, of_round
+from experiments.runs.signals import raise_if_received
 
-STAGE = "retime"
+STAGE, TITLE = "retime", "time what the gain rests on [s]"
 
 
 def retimes(run: Run, loaded: Loaded) -> bool:
@@ -40,7 +41,7 @@ def retime_after_search(run: Run, loaded: Loaded, plan: Sequence[tuple[int, int]
     name = f"checkpoints/{stage}.json"
     if not run.directory.finished(stage):
         seconds = round(run.config.search.retiming_seconds)
-        with run.stage(stage, in_round("time what the gain rests on [s]", number), seconds) as bar:
+        with run.stage(stage, in_round(TITLE, number), seconds) as bar:
 
             def keep(facts: Mapping[str, Any], passed: float) -> None:
                 run.directory.write_json(name, facts)  # now, because an interruption would lose the prices from before
@@ -73,6 +74,7 @@ def retime_gain(
     facts = dict(interrupted or {"timed": 0, "before": difference(prices, start, found)})
 
     def count(passed: float) -> None:
+        raise_if_received()
         facts["timed"] += 1
         on_timed(facts, passed)
 

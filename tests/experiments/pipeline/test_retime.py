@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from controller.evaluation import play_episode, replay_record
+from controller.evaluation import Evaluation, play_episode, replay_record
 from controller.interface import ProgressCallback
 from controller.records import EpisodeRecord
 from controller.search.native import NativeSearch, TasoController
@@ -25,7 +25,7 @@ from environment.costs.measured.cost_model import Measured
 from environment.costs.measured.kernel import Kernel
 from environment.costs.measured.retiming import SURE, difference
 from environment.costs.prices.price_list import Price
-from experiments.config.run import MeasureConfig, RunConfig, SearchConfig
+from experiments.config.run import EvaluateConfig, MeasureConfig, RunConfig, SearchConfig
 from experiments.pipeline.controller import prepare_controller
 from experiments.pipeline.evaluate import train_and_evaluate
 from experiments.pipeline.learning import BEST_IN_TRAINING, train_for_real
@@ -193,11 +193,17 @@ def gain_now(loaded: Loaded, record: EpisodeRecord) -> tuple[float, float]:
     return difference(costs.of(loaded.model), loaded.model.graph, loaded.env.replay(record.best_actions))
 
 
+LEARNER = dataclasses.replace(
+    CONFIG,
+    controller="xrlflow",
+    xrlflow=XrlflowConfig(updates=3, batch=4, epochs=1, width=8, layers=1),
+    evaluate=EvaluateConfig(sampled_episodes=4),
+)
+
+
 @pytest.mark.parametrize("seconds", [0.0, 30.0])
 def test_a_training_does_not_learn_from_luck(seconds: float, tmp_path: Path, clock: Optimist) -> None:
-    small = XrlflowConfig(updates=3, batch=4, epochs=1, width=8, layers=1)
-    search = dataclasses.replace(CONFIG.search, retiming_seconds=seconds)
-    config = dataclasses.replace(CONFIG, controller="xrlflow", xrlflow=small, search=search)
+    config = dataclasses.replace(LEARNER, search=dataclasses.replace(CONFIG.search, retiming_seconds=seconds))
     loaded = loaded_by(clock, config)
     run = run_in(tmp_path, config)
     _, best = train_for_real(run, loaded)
@@ -224,11 +230,31 @@ def test_the_world_follows_new_prices(tmp_path: Path, clock: Optimist) -> None:
 
 
 def test_episodes_have_the_prices_by_which_the_best_is_chosen(tmp_path: Path, clock: Optimist) -> None:
-    config = dataclasses.replace(CONFIG, controller="random")
-    loaded = loaded_by(clock, config)
-    evaluation, _ = train_and_evaluate(run_in(tmp_path, config), loaded)
+    loaded = loaded_by(clock, LEARNER)
+    evaluation, _ = train_and_evaluate(run_in(tmp_path, LEARNER), loaded)
     assert evaluation.best.best_actions
     gain, noise = gain_now(loaded, evaluation.best)
     assert evaluation.best.improvement == pytest.approx(gain) and noise <= SURE
+    for record in (evaluation.deterministic, *evaluation.sampled, *evaluation.random):
+        replay_record(loaded.env, record)
+    timings = clock.timings.total()
+    again, _ = train_and_evaluate(run_in(tmp_path, LEARNER), loaded_by(clock, LEARNER))
+    assert again == evaluation and clock.timings.total() == timings
+
+
+def test_an_interrupted_evaluation_is_priced_by_what_was_timed(
+    tmp_path: Path, clock: Optimist, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = dataclasses.replace(LEARNER, xrlflow=dataclasses.replace(LEARNER.xrlflow, updates=1))
+
+    def interrupted(self: Evaluation, env: Any) -> Evaluation:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Evaluation, "repriced", interrupted)
+        train_and_evaluate(run_in(tmp_path, config), loaded_by(clock, config))
+    loaded = loaded_by(clock, config)
+    evaluation, _ = train_and_evaluate(run_in(tmp_path, config), loaded)
+    assert evaluation.best.improvement == pytest.approx(gain_now(loaded, evaluation.best)[0])
     for record in (evaluation.deterministic, *evaluation.sampled, *evaluation.random):
         replay_record(loaded.env, record)
