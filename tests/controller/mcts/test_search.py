@@ -10,6 +10,7 @@ from controller.mcts.search import Decision, Evaluator, TreeSearch
 from controller.mcts.simulators import DreamSimulator, EngineSimulator, Position
 from controller.worlds.graph_view import GraphView
 from environment import GraphSubstitutionEnv
+from environment.costs import registry as cost_models
 from tests.controller.mcts.tiny_dreams import TinyDream
 from tests.controller.tiny_worlds import TinyWorld, detour, independent_sites
 
@@ -105,8 +106,21 @@ def env() -> GraphSubstitutionEnv:
 
 
 def test_the_engine_simulates_exactly_what_the_environment_does(env: GraphSubstitutionEnv) -> None:
+    assert_exact(EngineSimulator(env), env)
+
+
+def test_the_engine_follows_prices_that_have_changed() -> None:
+    own = GraphSubstitutionEnv("squeezenet1.1-tiny", max_steps=6, strict=True)
+    simulator = EngineSimulator(own)
+    assert_exact(simulator, own)
+    own.costs = cost_models.find("roofline:xeon")
+    own.reset(options={"graph": own.model})
+    assert_exact(simulator, own)
+
+
+def assert_exact(simulator: EngineSimulator, env: GraphSubstitutionEnv) -> None:
     """Branches are visited out of order, and every position still continues from where it was."""
-    simulator, generator = EngineSimulator(env), np.random.default_rng(0)
+    generator = np.random.default_rng(0)
     (start,) = simulator.starts(1, 0)
     for _ in range(10):
         view, position = GraphView(env), start
