@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -206,33 +206,26 @@ def replay(env: Any, actions: Sequence[tuple[int, int]], costs_ms: Sequence[floa
     Raises:
       ReplayError: an action is not legal, or a cost differs from that of the log; the message names the step.
     """
-    met = [float(info["cost_ms"]) for info in _infos(env, actions)]
+    _, info = env.reset()
+    met = [float(info["cost_ms"])]
+    for step, (rule, location) in enumerate(actions):
+        if not _is_legal(env, rule, location):
+            raise ReplayError(f"Action {step} of the log, (rule {rule}, location {location}), is not legal there.")
+        info = env.step([rule, location])[4]
+        met.append(float(info["cost_ms"]))
     if costs_ms is not None:
         _check_costs(met, costs_ms)
     return met
 
 
 def repriced(env: Any, record: EpisodeRecord) -> EpisodeRecord:
-    """Returns a record with the costs that its graphs have now in the environment; its rewards stay as they were.
-
-    Raises:
-      ReplayError: an action is not legal.
-    """
-    infos = list(_infos(env, record.actions))
+    """Returns a record with the costs that its graphs have now in the environment; its rewards stay as they were."""
+    infos = [env.reset()[1], *(env.step([rule, location])[4] for rule, location in record.actions)]
     met = [infos[record.num_actions(step)] for step in range(record.num_steps + 1)]
     noise = tuple(float(info.get("cost_noise", 0.0)) for info in met)
     return dataclasses.replace(
         record, costs_ms=tuple(float(info["cost_ms"]) for info in met), cost_noise=noise if any(noise) else ()
     )
-
-
-def _infos(env: Any, actions: Sequence[tuple[int, int]]) -> Iterator[dict[str, Any]]:
-    """Yields the information of the environment at the start and after each action."""
-    yield env.reset()[1]
-    for step, (rule, location) in enumerate(actions):
-        if not _is_legal(env, rule, location):
-            raise ReplayError(f"Action {step} of the log, (rule {rule}, location {location}), is not legal there.")
-        yield env.step([rule, location])[4]
 
 
 def _is_legal(env: Any, rule: int, location: int) -> bool:

@@ -49,7 +49,7 @@ class RealWorld:
         for env in self._made:
             env.reset(options={"graph": env.unwrapped.model})
         if self.best is not None:
-            self.best = repriced(self.make_env(), self.best)
+            self.best = repriced(next(iter(self._made), None) or self.make_env(), self.best)
 
     def rollout(self, policy: Any, *, batch: int, horizon: int, seed: int) -> Trajectory:
         """Plays `batch` episodes from the initial graph for at most `horizon` steps.

@@ -213,8 +213,8 @@ class SearchConfig:
         its gain unsure are timed again, and with the new prices the next search may find another graph. The searches
         share the limit of time.
       retiming_seconds: limit of time for timing kernels again, in each round; 0: they are not timed again. What learns
-        in the real environment times the kernels of its best graph at each checkpoint, and every controller those of
-        its best episodes, in as many rounds.
+        in the real environment also times the kernels of its best graph at each checkpoint, and whatever learns those
+        of its best episodes after play.
       memory_mb: limit of the memory of the search, in MB.
       threads: number of threads of the search; the result does not depend on it.
     """

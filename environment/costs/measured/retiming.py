@@ -13,6 +13,7 @@ from collections.abc import Callable
 from environment.costs.measured.cost_model import MeasuredPrices
 from environment.costs.measured.kernel_prices import split_key
 from taso_ext import Graph
+from taso_ext.errors import ModelError, UnpricedError
 
 SURE = 0.01
 """A difference is sure when half the width of its 95 % interval is below this fraction of the first graph's cost."""
@@ -30,6 +31,8 @@ def retime(
 ) -> int:
     """Times again the kernels that make the difference of two graphs' costs unsure, all of them equally often.
 
+    A kernel that cannot be timed alone keeps its price.
+
     Args:
       prices: the prices of both graphs' model. Graph costs that it has returned stay as they are; see
         `Measured.forget`.
@@ -38,13 +41,17 @@ def retime(
     Returns:
       The number of timings.
     Raises:
-      The errors of `MeasuredPrices.price`.
+      DatabaseError: prices cannot be kept.
     """
-    begin, timed = time.monotonic(), 0
-    while doubtful := _doubtful(prices, first, other):
+    begin, timed, given_up = time.monotonic(), 0, set[str]()
+    while doubtful := [kernel for kernel in _doubtful(prices, first, other) if kernel not in given_up]:
         for signature in doubtful:
             weights_mb, kernel = split_key(signature)
-            prices.kernels.price(kernel, weights_mb, anew=True)
+            try:
+                prices.kernels.price(kernel, weights_mb, anew=True)
+            except (ModelError, UnpricedError):
+                given_up.add(signature)
+                continue
             timed += 1
             elapsed = time.monotonic() - begin
             on_timed(elapsed)

@@ -18,6 +18,7 @@ from environment.costs.prices.price_list import Price
 from environment.costs.prices.settings import setting_of
 from environment.runtimes import OnnxRuntime
 from taso_ext import Graph, OnnxModel, RuleSet, State
+from taso_ext.errors import CrashError
 from tests.environment.costs.fake_kernels import price_without_a_clock
 
 
@@ -28,7 +29,11 @@ class Case:
         self.spread, self.timed = 0.2, list[str]()
         known = price_without_a_clock(monkeypatch)
 
+        self.crashes: set[str] = set()
+
         def time_kernel(kernel: Kernel, weights_mb: float, *_: object) -> Price:
+            if price_key(kernel, int(weights_mb)) in self.crashes:
+                raise CrashError("the runtime has crashed")
             self.timed.append(price_key(kernel, int(weights_mb)))
             return Price(known(kernel, weights_mb, OnnxRuntime()).ms, self.spread)
 
@@ -88,6 +93,14 @@ def test_the_most_doubtful_is_timed_first_and_all_in_turn(case: Case) -> None:
     counts = Counter(case.timed)
     first_pass = case.timed[: len(counts)]
     assert max(Counter(first_pass).values()) == 1
+
+
+def test_a_kernel_that_cannot_be_timed_keeps_its_price(case: Case) -> None:
+    first = retiming._doubtful(case.prices, case.start, case.other)[0]
+    before = case.prices.kernels.of(first)
+    case.crashes.add(first)
+    assert case.retime() == len(case.timed) > 0
+    assert first not in case.timed and case.prices.kernels.of(first) == before
 
 
 def test_a_graph_does_not_differ_from_itself(case: Case) -> None:
