@@ -5,6 +5,7 @@
     xrlflow flat  the published head; it learns as `xrlflow` does
     ppo pointer   model-free PPO that scores rewrites from the embeddings of the nodes that they replace; it has as many
                   episodes as X-RLflow, and no everywhere-actions either, and otherwise the settings that suit it
+    ppo pointer near  the same with one round of message passing in place of five
 
 The others are rows of `rlflow reproduce controllers`, and their runs are the same. Learning has the preset `demo`.
 
@@ -32,6 +33,10 @@ PLAYERS: Mapping[str, Player] = {
     "xrlflow": ALL["xrlflow"],
     "xrlflow flat": Player("xrlflow", ("xrlflow.head=flat",)),
     "ppo pointer": Player("ppo", ("world=real", "policy.head=pointer", "environment.everywhere=false", *AS_MANY)),
+    "ppo pointer near": Player(
+        "ppo",
+        ("world=real", "policy.head=pointer", "environment.everywhere=false", "graph_encoder.rounds=1", *AS_MANY),
+    ),
     "ppo real": ALL["ppo real"],
     "ppo dream": ALL["ppo dream"],
     "mcts": ALL["mcts"],
