@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -81,15 +82,15 @@ def _make_sure(run: Run, loaded: Loaded) -> None:
     if not run.config.learns_in or not retimes(run, loaded) or run.directory.finished(RETIME_STAGE):
         return
     path, settings = run.directory.path / EVALUATION, run.config.search
-    seconds = settings.retiming_seconds
-    with run.stage(RETIME_STAGE, RETIME_TITLE, round(settings.rounds * seconds)) as bar:
+    begin, most = time.monotonic(), 2 * settings.rounds * settings.retiming_seconds
+    with run.stage(RETIME_STAGE, RETIME_TITLE, round(most), most) as bar:
         with run.directory.reading(EVALUATION):
             evaluation = Evaluation.load(path)
-        for number in range(settings.rounds):
 
-            def show(facts: Mapping[str, Any], passed: float, before: float = number * seconds) -> None:
-                bar.update(round(before + passed))
+        def show(facts: Mapping[str, Any], passed: float) -> None:
+            bar.update(round(time.monotonic() - begin))
 
+        for _ in range(settings.rounds):
             plans = dict.fromkeys(each.best_actions for each in (evaluation.controller_best, evaluation.best))
             timed = [retime_gain(run, loaded, plan, on_timed=show)["timed"] for plan in plans if plan]
             evaluation = evaluation.repriced(loaded.env)  # always: an interrupted stage may have timed some kernels
