@@ -126,7 +126,7 @@ def main() -> None:
         print(lines[-1], flush=True)
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-        table = "table.md" if options.layers == LAYERS else f"table-layers-{options.layers}.md"
+        table = "table.md" if options.layers == LAYERS else f"table-layers{options.layers}.md"
         (options.out / table).write_text("\n".join(lines) + "\n")
 
 

@@ -6,7 +6,7 @@ rlflow reproduce xrlflow-compare squeezenet1.1 --rows "xrlflow,ppo pointer" --se
 The pointer of PPO scores rewrites from the embeddings of the nodes that they replace, in the present graph only. Rows
 that learn in the real environment are also compared at equal time, that of the shorter training of `xrlflow` and `ppo
 pointer`, if one processor ran them. A run takes up to 40 minutes; those of `rlflow reproduce controllers` are shared.
-Each row has the settings that suit it, and all but X-RLflow and `ppo pointer` can also carry a rule out everywhere.
+Each row has the settings that suit it, and all but X-RLflow and PPO's pointers can also carry a rule out everywhere.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """The graphs of X-RLflow's figures, and the rows.
 
-    taso          TASO's search, with its budget
-    xrlflow       our X-RLflow, whose head scores every candidate by itself
-    xrlflow flat  the published head; it learns as `xrlflow` does
-    ppo pointer   model-free PPO that scores rewrites from the embeddings of the nodes that they replace; it has as many
-                  episodes as X-RLflow, and no everywhere-actions either, and otherwise the settings that suit it
-    ppo pointer near  the same with one round of message passing in place of five
+    taso             TASO's search, with its budget
+    xrlflow          our X-RLflow, whose head scores every candidate by itself
+    xrlflow flat     the published head; it learns as `xrlflow` does
+    ppo pointer      model-free PPO that scores rewrites from the embeddings of the nodes that they replace, after one
+                     round of message passing, as X-RLflow has one layer of attention; it has as many episodes, and no
+                     everywhere-actions either, and otherwise the settings that suit it
+    ppo pointer far  the same with five rounds
 
 The others are rows of `rlflow reproduce controllers`, and their runs are the same. Learning has the preset `demo`.
 
@@ -28,15 +29,13 @@ QUICK = ("squeezenet1.1",)
 SEEDS = "0,1,2"
 AS_MANY = ("ppo_real.updates=30", "ppo_real.batch=16")
 """As many episodes as `xrlflow` has in the preset `demo`."""
+POINTER = ("world=real", "policy.head=pointer", "environment.everywhere=false")
 PLAYERS: Mapping[str, Player] = {
     "taso": ALL["taso"],
     "xrlflow": ALL["xrlflow"],
     "xrlflow flat": Player("xrlflow", ("xrlflow.head=flat",)),
-    "ppo pointer": Player("ppo", ("world=real", "policy.head=pointer", "environment.everywhere=false", *AS_MANY)),
-    "ppo pointer near": Player(
-        "ppo",
-        ("world=real", "policy.head=pointer", "environment.everywhere=false", "graph_encoder.rounds=1", *AS_MANY),
-    ),
+    "ppo pointer": Player("ppo", (*POINTER, "graph_encoder.rounds=1", *AS_MANY)),
+    "ppo pointer far": Player("ppo", (*POINTER, *AS_MANY)),
     "ppo real": ALL["ppo real"],
     "ppo dream": ALL["ppo dream"],
     "mcts": ALL["mcts"],
