@@ -12,7 +12,6 @@ import tensorflow as tf
 from controller.worlds.graph_view import GraphRow, row_of, stack_rows
 from environment import GraphSubstitutionEnv
 from environment.substitution.env import Snapshot
-from taso_ext import CostModel
 from worldmodel.data.trajectory import LatentObservation
 from worldmodel.dream.dream_env import DreamEnv
 from worldmodel.dream.step import DreamState
@@ -108,31 +107,29 @@ class EngineSimulator:
           reach: that of the policy, see `controller.worlds.graph_view.row_of`.
         """
         self._real, self._horizon, self._reach = env.unwrapped, horizon, reach
-        self._prices, self._env = self._follow()
+        self._env = self._predicting()
         self.telescoping = bool(self._real.reward.telescopes)
 
-    def _follow(self) -> tuple[CostModel, GraphSubstitutionEnv]:
-        """Returns the present prices of the real environment, and an environment that predicts by them."""
+    def _predicting(self) -> GraphSubstitutionEnv:
+        """Returns an environment like the real one, which predicts by its present prices."""
         real = self._real
-        prices: CostModel = real.cost_model
-        env = GraphSubstitutionEnv(
+        return GraphSubstitutionEnv(
             real.model,
-            costs=prices,
+            costs=real.cost_model,
             reward=real.reward,
             rules=real.rules,
             max_steps=self._horizon or real.max_steps,
             max_locations=real.num_locations,
             everywhere=real.everywhere,
         )
-        return prices, env
 
     def pair(self, seen: GraphRow, action: int) -> np.ndarray:
         """Returns the environment's action [rule, location] of an action of the search."""
         return np.array(divmod(int(seen.candidates[action]), self._env.num_places), np.int64)
 
     def starts(self, number: int, seed: int) -> list[Position]:
-        if self._real.cost_model is not self._prices:
-            self._prices, self._env = self._follow()
+        if self._env.cost_model is not self._real.cost_model:
+            self._env = self._predicting()
         return [self._position(self._env.reset()[0], frozenset())] * number
 
     def expand(self, steps: Sequence[tuple[Position, int]]) -> None:

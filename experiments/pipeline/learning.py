@@ -287,6 +287,11 @@ def train_for_real(run: Run, loaded: Loaded) -> tuple[Controller, EpisodeRecord 
     best = run.directory.stored(BEST_IN_TRAINING, lambda fields: EpisodeRecord.from_json(fields) if fields else None)
     world = RealWorld(loaded.make_env, best=best)
 
+    def make_world() -> RealWorld:
+        if retimes(run, loaded):
+            world.reprice()  # before an interruption, kernels may have been timed after `best` was stored
+        return world
+
     def keep_best() -> None:
         if world.best is not None:
             plan = world.best.best_actions
@@ -294,7 +299,7 @@ def train_for_real(run: Run, loaded: Loaded) -> tuple[Controller, EpisodeRecord 
                 world.reprice()
             run.directory.write_json(BEST_IN_TRAINING, world.best.to_json())
 
-    train(run, controller, lambda: world, before_checkpoint=keep_best)
+    train(run, controller, make_world, before_checkpoint=keep_best)
     return controller, world.best
 
 

@@ -30,6 +30,7 @@ SEEDS = "0,1,2"
 AS_MANY = ("ppo_real.updates=30", "ppo_real.batch=16")
 """As many episodes as `xrlflow` has in the preset `demo`."""
 POINTER = ("world=real", "policy.head=pointer", "environment.everywhere=false")
+"""The settings of PPO's pointer, which rewrites one site at a time."""
 PLAYERS: Mapping[str, Player] = {
     "taso": ALL["taso"],
     "xrlflow": ALL["xrlflow"],

@@ -215,6 +215,19 @@ def test_a_training_does_not_learn_from_luck(seconds: float, tmp_path: Path, clo
     assert stored == best
 
 
+def test_a_resumed_training_prices_its_best_graph_anew(tmp_path: Path, clock: Optimist) -> None:
+    """An interruption after a timing and before the checkpoint leaves a best episode with the prices from before."""
+    loaded = loaded_by(clock, LEARNER)
+    _, best = train_for_real(run_in(tmp_path, LEARNER), loaded)
+    assert best is not None and best.best_actions
+    costs_ms = (best.costs_ms[0], *(0.5 * cost_ms for cost_ms in best.costs_ms[1:]))
+    resumed = run_in(tmp_path / "resumed", LEARNER)
+    resumed.directory.write_json(BEST_IN_TRAINING, dataclasses.replace(best, costs_ms=costs_ms).to_json())
+    _, again = train_for_real(resumed, loaded)
+    assert again is not None
+    assert again.improvement == pytest.approx(gain_now(loaded, again)[0])
+
+
 def test_the_world_follows_new_prices(tmp_path: Path, clock: Optimist) -> None:
     config = dataclasses.replace(CONFIG, controller="random")
     loaded = loaded_by(clock, config)
