@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.interface import Controller
-from controller.records import RELATIVE_RESOLUTION, EpisodeLog, EpisodeRecord, best_improvement, best_record
+from controller.records import RELATIVE_RESOLUTION, EpisodeLog, EpisodeRecord, best_improvement, best_record, noise_of
 from controller.search.one_step import RandomController
 from taso_ext.files import write_text
 
@@ -222,9 +222,9 @@ def repriced(env: Any, record: EpisodeRecord) -> EpisodeRecord:
     """Returns a record with the costs that its graphs have now in the environment; its rewards stay as they were."""
     infos = [env.reset()[1], *(env.step([rule, location])[4] for rule, location in record.actions)]
     met = [infos[record.num_actions(step)] for step in range(record.num_steps + 1)]
-    noise = tuple(float(info.get("cost_noise", 0.0)) for info in met)
+    costs_ms = tuple(float(info["cost_ms"]) for info in met)
     return dataclasses.replace(
-        record, costs_ms=tuple(float(info["cost_ms"]) for info in met), cost_noise=noise if any(noise) else ()
+        record, costs_ms=costs_ms, cost_noise=noise_of(met, "cost_noise"), ratio_noise=noise_of(met, "ratio_noise")
     )
 
 

@@ -35,6 +35,8 @@ class EpisodeRecord:
       terminated, truncated: how the episode ended.
       cost_noise: T + 1 numbers, each half the width of the 95 % interval of a cost, as a fraction of the cost; empty if
         the costs are exact.
+      ratio_noise: T + 1 numbers, each half the width of the 95 % interval of a cost over the initial graph's; empty if
+        the costs are exact.
       reward_noise: T numbers, each half the width of the 95 % interval of a reward, in the reward's unit; empty if the
         rewards are exact.
       graph_hash: hash of the start graph (`OnnxModel.graph.hash`).
@@ -60,6 +62,7 @@ class EpisodeRecord:
     rules: str = ""
     chosen: int | None = None
     everywhere: tuple[int, ...] = ()
+    ratio_noise: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         steps = self.num_steps
@@ -73,10 +76,11 @@ class EpisodeRecord:
                 f"An episode of {steps} steps has {steps} actions, and those that everywhere-actions carried out "
                 f"({list(self.everywhere)}); got {len(self.actions)}."
             )
-        if len(self.cost_noise) not in (0, steps + 1) or len(self.reward_noise) not in (0, steps):
+        lengths = len(self.reward_noise) + 1 if self.reward_noise else 0, len(self.cost_noise), len(self.ratio_noise)
+        if not set(lengths) <= {0, steps + 1}:
             raise ValueError(
-                f"The noise of {steps} rewards and {steps + 1} costs has as many figures, or none; got "
-                f"{len(self.reward_noise)} and {len(self.cost_noise)}."
+                f"The noise of {steps} rewards, {steps + 1} costs and their ratios has as many figures, or none; got "
+                f"{len(self.reward_noise)}, {len(self.cost_noise)} and {len(self.ratio_noise)}."
             )
 
     @property
@@ -153,8 +157,10 @@ class EpisodeRecord:
 
     @property
     def improvement_noise(self) -> float:
-        """Half the width of the 95 % interval of `improvement`, as if the two costs' errors were independent."""
-        return ratio_noise(1 - self.improvement, self.noise_at(0), self.noise_at(self.best_step))
+        """Half the width of the 95 % interval of `improvement`; in older records as if errors were independent."""
+        if self.ratio_noise:
+            return self.ratio_noise[self.best_step]
+        return independent_noise(1 - self.improvement, self.noise_at(0), self.noise_at(self.best_step))
 
     def noise_at(self, step: int) -> float:
         """Returns the noise of the cost after `step` steps; see `cost_noise`."""
@@ -172,6 +178,7 @@ class EpisodeRecord:
             reward_noise=self.reward_noise[:step],
             chosen=None if self.chosen is None else min(self.chosen, step),
             everywhere=self.everywhere[:step],
+            ratio_noise=self.ratio_noise[: step + 1],
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -203,20 +210,27 @@ class EpisodeRecord:
             rules=fields.get("rules", ""),
             chosen=fields.get("chosen"),
             everywhere=tuple(fields.get("everywhere", ())),
+            ratio_noise=tuple(fields.get("ratio_noise", ())),
         )
 
 
-_NEWER = {"cost_noise", "reward_noise", "graph_hash", "rules", "chosen", "everywhere"}
+_NEWER = {"cost_noise", "reward_noise", "graph_hash", "rules", "chosen", "everywhere", "ratio_noise"}
 """Fields that records of older versions do not have."""
 
 
-def ratio_noise(ratio: float, before_noise: float, after_noise: float) -> float:
-    """Returns half the width of the 95 % interval of a ratio of two costs.
+def independent_noise(ratio: float, before_noise: float, after_noise: float) -> float:
+    """Returns half the width of the 95 % interval of a ratio of two costs whose errors are independent.
 
-    The noise of each cost is given as a fraction of it, and the errors are taken as independent. A ratio of exactly 1
+    The noise of each cost is given as a fraction of it. A ratio of exactly 1
     has no noise, because a graph is then compared with itself.
     """
     return 0.0 if ratio == 1 else ratio * math.hypot(before_noise, after_noise)
+
+
+def noise_of(infos: Iterable[Mapping[str, Any]], key: str) -> tuple[float, ...]:
+    """Returns the number that each step's `info` has by a name, or nothing if all are 0: what was found is exact."""
+    numbers = tuple(float(info.get(key, 0.0)) for info in infos)
+    return numbers if any(numbers) else ()
 
 
 class EpisodeLog:
@@ -231,9 +245,7 @@ class EpisodeLog:
 
     def __init__(self, kind: str, seed: int, info: Mapping[str, Any]) -> None:
         self._kind, self._seed = kind, seed
-        self._costs_ms = [float(info["cost_ms"])]
-        self._cost_noise = [float(info.get("cost_noise", 0.0))]
-        self._reward_noise: list[float] = []
+        self._infos = [info]
         self._actions: list[tuple[int, int]] = []
         self._everywhere: list[int] = []
         self._rule_names: list[str] = []
@@ -257,9 +269,7 @@ class EpisodeLog:
         self._actions += rewrites
         self._rule_names.append(str(info["rule_name"]))
         self._rewards.append(float(reward))
-        self._costs_ms.append(float(info["cost_ms"]))
-        self._cost_noise.append(float(info.get("cost_noise", 0.0)))
-        self._reward_noise.append(float(info.get("reward_noise", 0.0)))
+        self._infos.append(info)
         self.terminated, self.truncated = bool(terminated), bool(truncated)
 
     def record(self) -> EpisodeRecord:
@@ -271,14 +281,15 @@ class EpisodeLog:
             actions=tuple(self._actions),
             rule_names=tuple(self._rule_names),
             rewards=tuple(self._rewards),
-            costs_ms=tuple(self._costs_ms),
+            costs_ms=tuple(float(info["cost_ms"]) for info in self._infos),
             terminated=self.terminated,
             truncated=self.truncated,
-            cost_noise=tuple(self._cost_noise) if any(self._cost_noise) else (),
-            reward_noise=tuple(self._reward_noise) if any(self._reward_noise) else (),
+            cost_noise=noise_of(self._infos, "cost_noise"),
+            reward_noise=noise_of(self._infos[1:], "reward_noise"),
             graph_hash=graph_hash,
             rules=rules,
             everywhere=tuple(self._everywhere) if any(self._everywhere) else (),
+            ratio_noise=noise_of(self._infos, "ratio_noise"),
         )
 
 

@@ -104,6 +104,18 @@ class Priced:
         """`error_ms` as a fraction of `cost.ms`."""
         return self.error_ms / self.cost.ms if self.error_ms else 0.0
 
+    def ratio_noise(self, first: Priced) -> float:
+        """Returns half the width of the 95 % interval of `cost.ms / first.cost.ms`.
+
+        What both costs rest on cancels out as far as it weighs the same in both.
+        """
+        if not (self.errors or first.errors):
+            return 0.0
+        ratio = self.cost.ms / first.cost.ms
+        names = {**self.errors, **first.errors}
+        left = (self.errors.get(name, 0.0) - ratio * first.errors.get(name, 0.0) for name in names)
+        return math.hypot(*left) / first.cost.ms
+
 
 @runtime_checkable
 class ModelCosts(Protocol):

@@ -83,6 +83,8 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
       the reward needs it; otherwise the four costs, and the cost in `globals`, are those of the last measured graph.
       Analytic costs are always fresh. `best_cost_ms` counts fresh costs only;
     - `cost_noise`: half the width of the 95 % interval of `cost_ms`, as a fraction of it;
+    - `ratio_noise`: half the width of the 95 % interval of `cost_ms` over that of the start graph. Measurements that
+      both rest on cancel out, so that it is mostly smaller than `cost_noise`;
     - `drawn_cost_ms`: the run time that rewards and `globals` are made of. It is `cost_ms`, unless the cost model has
       `noise=resampled`;
     - `reward_noise`: half the width of the 95 % interval of the reward, in the reward's own unit (percent for all
@@ -485,6 +487,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
             "kernel_launches": cost.kernel_launches,
             "cost_is_fresh": self._fresh,
             "cost_noise": self._price.noise,
+            "ratio_noise": self._price.ratio_noise(self._start_price),
             "drawn_cost_ms": self._seen.cost.ms,
             "reward_noise": reward_noise,
             "rule_name": rule_name,

@@ -283,6 +283,7 @@ def assemble_result(
         selection=selected.note,
         noise={SOURCES[kind]: 100 * record.improvement_noise for kind, record in bests.items()},
         reward_noise=max((noise for record in played for noise in record.reward_noise), default=0.0),
+        ratio_noise=best.improvement_noise,
     )
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controller.records import ratio_noise
+from controller.records import independent_noise
 from environment.counting import Counts
 from environment.statistics.intervals import Estimate
 from environment.statistics.sequential import Verdict
@@ -156,6 +156,8 @@ class Result:
       rounds: a row for each round of training in a dream, including round 0 before any recollection; empty if
         no policy was trained in a dream; see `pipeline.learning.Learning.round_row`.
       played: the number of the round whose policy was evaluated; None in results of older versions: the last one.
+      ratio_noise: half the width of the 95 % interval of the exported graph's cost over the model's, in which what both
+        rest on cancels out; None in results of older versions.
     """
 
     model: str
@@ -197,6 +199,7 @@ class Result:
     symbolic_notes: list[str] = dataclasses.field(default_factory=list)
     rounds: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     played: int | None = None
+    ratio_noise: float | None = None
 
     @property
     def is_rewritten(self) -> bool:
@@ -226,8 +229,10 @@ class Result:
     @property
     def improvement_noise(self) -> float:
         """Half the width of the 95 % interval of `improvement_percent`, in percentage points; 0 if costs are exact."""
+        if self.ratio_noise is not None:
+            return 100 * self.ratio_noise
         ratio = 1 - self.improvement_percent / 100
-        return 100 * ratio_noise(ratio, self.before.cost_noise, self.after.cost_noise)
+        return 100 * independent_noise(ratio, self.before.cost_noise, self.after.cost_noise)
 
     def conclusion(self) -> str:
         """Returns the sentences that the user should read first."""

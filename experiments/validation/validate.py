@@ -353,7 +353,7 @@ def _evaluation(fields: Any) -> Evaluation:
 
 def _with_numbers(record: EpisodeRecord) -> EpisodeRecord:
     """Returns the record; raises TypeError or ValueError if a cost or a reward is no number."""
-    for number in (*record.costs_ms, *record.rewards, *record.cost_noise):
+    for number in (*record.costs_ms, *record.rewards, *record.cost_noise, *record.ratio_noise):
         math.isfinite(number)
     return record
 

@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.evaluation import ReplayError, play_episode, replay_record
-from controller.records import EpisodeLog, EpisodeRecord, best_improvement, best_record, is_improvement
+from controller.records import (
+    EpisodeLog,
+    EpisodeRecord,
+    best_improvement,
+    best_record,
+    independent_noise,
+    is_improvement,
+)
 from controller.search.one_step import RandomController
 from environment import GraphSubstitutionEnv
 
@@ -102,10 +109,20 @@ def test_noise_is_kept_and_says_how_sure_the_improvement_is() -> None:
     assert EpisodeRecord.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
+def test_what_two_costs_share_does_not_make_their_ratio_unsure() -> None:
+    first = {"cost_ms": 4.0, "cost_noise": 0.1, "ratio_noise": 0.0}
+    log = EpisodeLog("sampled", 0, first)
+    log.add((0, 0), 1.0, False, True, {"cost_ms": 3.0, "cost_noise": 0.1, "ratio_noise": 0.01, "rule_name": "rule"})
+    found = log.record()
+    assert found.improvement_noise == 0.01 < independent_noise(0.75, 0.1, 0.1)
+    assert found.until(0).improvement_noise == 0
+    assert EpisodeRecord.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
 def test_exact_costs_have_no_noise_nor_had_older_records() -> None:
     exact = measured([4.0, 3.0], [0.0, 0.0], [0.0])
     assert exact.cost_noise == exact.reward_noise == () and exact.improvement_noise == exact.noise_at(1) == 0
-    newer = {"cost_noise", "reward_noise", "graph_hash", "rules"}
+    newer = {"cost_noise", "reward_noise", "graph_hash", "rules", "ratio_noise"}
     older = {name: value for name, value in exact.to_json().items() if name not in newer}
     assert EpisodeRecord.from_json(older) == exact
 
@@ -118,7 +135,7 @@ def test_a_record_says_where_it_can_be_replayed() -> None:
     assert EpisodeRecord.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
-@pytest.mark.parametrize("fields", [{"cost_noise": (0.1,)}, {"reward_noise": (0.1, 0.1)}])
+@pytest.mark.parametrize("fields", [{"cost_noise": (0.1,)}, {"reward_noise": (0.1, 0.1)}, {"ratio_noise": (0.1,)}])
 def test_noise_is_of_every_step_or_of_none(fields: dict[str, tuple[float, ...]]) -> None:
     with pytest.raises(ValueError, match="noise"):
         record([4.0, 3.0], **fields)

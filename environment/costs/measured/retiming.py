@@ -85,10 +85,15 @@ def _doubtful(prices: MeasuredPrices, first: Graph, other: Graph) -> list[str]:
 
 
 def _errors(prices: MeasuredPrices, first: Graph, other: Graph) -> dict[str, float]:
-    """Returns half the width, in ms, of each kernel's contribution to the difference; equal runs cancel out."""
+    """Returns half the width, in ms, of each kernel's contribution to the difference.
+
+    A kernel that errs makes the whole err that the difference is a fraction of, so that runs cancel out if their number
+    falls as the cost does; see `Priced.ratio_noise`.
+    """
     before, after = prices.fast_bill(first), prices.fast_bill(other)
+    ratio = _cost_ms(prices, other) / _cost_ms(prices, first)
     return {
-        kernel: abs(before[kernel] - after[kernel]) * prices.kernels.of(kernel).error_ms
+        kernel: abs(ratio * before[kernel] - after[kernel]) * prices.kernels.of(kernel).error_ms
         for kernel in sorted(before | after)
     }
 

@@ -268,6 +268,19 @@ class TestNoise:
         assert Priced(cost(10.0), {"a": 0.3, "b": 0.4}).noise == pytest.approx(0.05)
         assert Priced(cost(10.0)).noise == Priced(cost(0.0)).noise == 0
 
+    @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.floats(0.0, 1e-4)), min_size=1))
+    def test_the_noise_of_a_ratio_is_that_of_its_derivatives(self, kernels: list[tuple[int, int, float]]) -> None:
+        """Each kernel takes 1 ms and errs alone; what is left of its error is what it moves the ratio by."""
+        totals = np.array([[100.0 + before, 80.0 + after] for before, after, _ in kernels]).sum(axis=0)
+        moved = [
+            (totals[1] + after * error) / (totals[0] + before * error) - totals[1] / totals[0]
+            for before, after, error in kernels
+        ]
+        errors = [{str(i): row[side] * row[2] for i, row in enumerate(kernels)} for side in (0, 1)]
+        first, other = (Priced(cost(total), each) for total, each in zip(totals.tolist(), errors, strict=True))
+        assert other.ratio_noise(first) == pytest.approx(math.hypot(*moved), rel=1e-3, abs=1e-12)
+        assert first.ratio_noise(first) == 0 == Priced(first.cost).ratio_noise(Priced(first.cost))
+
 
 def test_the_published_penalty_for_illegal_actions() -> None:
     env = GraphSubstitutionEnv("squeezenet1.1-tiny", reward="percent")

@@ -97,7 +97,10 @@ def test_luck_is_found_out(tmp_path: Path, clock: Optimist) -> None:
     costs = loaded.env.costs
     assert isinstance(costs, Measured)
     prices, start, found = costs.of(loaded.model), loaded.model.graph, loaded.env.replay(search.actions)
-    gain, _ = difference(prices, start, found)
+    gain, half_width = difference(prices, start, found)
+    infos = [loaded.env.reset()[1], *(loaded.env.step(action)[4] for action in search.actions)]
+    assert infos[0]["ratio_noise"] == 0 < infos[0]["cost_noise"]
+    assert infos[-1]["ratio_noise"] == pytest.approx(half_width) and half_width > 0
     assert loaded.env.initial_cost.ms == pytest.approx(prices.full(start).ms)  # the environment has the new prices
     assert found.cost(loaded.env.cost_model).ms == pytest.approx((1 - gain) * loaded.env.initial_cost.ms)
 
