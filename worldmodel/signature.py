@@ -58,17 +58,25 @@ class Signature:
       log_cost_rewards: whether every reward is 100 · ln(cost before / cost after) of costs that are sums of the node
         feature `TIME`, apart from the noise of drawn costs. If so, z can hold what rewards add up to. The environment
         declares this; it is not compared.
+      telescopes: whether rewards are differences of a cost, so that what is undone is paid back; not compared either.
     """
 
     rule_names: tuple[str, ...]
     features: FeatureSpec
     rules: str = ""
     log_cost_rewards: bool = False
+    telescopes: bool = True
 
     @classmethod
     def of(cls, env: GraphSubstitutionEnv) -> Signature:
         """Returns the signature of an environment: its rules and rewards, and the features of this version."""
-        return cls(tuple(env.rule_names), FeatureSpec.current(), env.rules.fingerprint, env.log_cost_rewards)
+        return cls(
+            rule_names=tuple(env.rule_names),
+            features=FeatureSpec.current(),
+            rules=env.rules.fingerprint,
+            log_cost_rewards=env.log_cost_rewards,
+            telescopes=env.reward.telescopes,
+        )
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Signature:
@@ -76,7 +84,11 @@ class Signature:
         features = stored["features"]
         lists = {name: tuple(features[name]) for name in ("node_features", "edge_features")}
         return cls(
-            tuple(stored["rule_names"]), FeatureSpec(**(features | lists)), stored["rules"], stored["log_cost_rewards"]
+            rule_names=tuple(stored["rule_names"]),
+            features=FeatureSpec(**(features | lists)),
+            rules=stored["rules"],
+            log_cost_rewards=stored["log_cost_rewards"],
+            telescopes=stored.get("telescopes", True),  # not known of older models
         )
 
     def require(self, other: Signature, source: str) -> None:

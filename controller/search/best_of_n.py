@@ -10,6 +10,7 @@ import numpy as np
 from controller.interface import ProgressCallback
 from controller.records import is_improvement
 from controller.search.replayed import DEFAULT_LIMITS, Actions, Found, Search, SearchLimits, StopCause, StopReason
+from environment.counting import count
 from environment.policies.random import EVERYWHERE_PROBABILITY, random_step
 from taso_ext import State
 from taso_ext.errors import UnpricedError
@@ -75,7 +76,10 @@ class BestOfNController(Search):
                 cost_ms = state.cost.ms
             except UnpricedError:
                 return taken[:length], best_ms, False
-            if not rewrites or time.monotonic() > deadline:
+            if not rewrites:
+                break
+            count(real_steps=1, cost_evaluations=1)
+            if time.monotonic() > deadline:
                 break
             taken += rewrites
             if is_improvement(cost_ms, best_ms):

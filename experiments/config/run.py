@@ -402,7 +402,7 @@ class RunConfig:
         if searches:
             remedy = "set recollect.searched=0 too"
             _require_telescoping(self.environment.reward, "a search in the dream (recollect.searched)", remedy)
-        if self.controller == "ppo" and self.uses_world_model:
+        if self.controller in ("ppo", "mcts") and self.uses_world_model:
             _require_no_pointer(self.policy.head)
         for name, share, use in (
             ("dream.pessimism", self.dream.pessimism, "to lower rewards by"),

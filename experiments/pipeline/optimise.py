@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from experiments.runs.directory import OUTPUT, RunDirectory, digest
 from experiments.runs.manifest import make_manifest
 from experiments.runs.progress import ProgressDisplay, warnings_noted
 from experiments.runs.provenance import Provenance, stamped
-from experiments.runs.result import MeasuredRatio, Result, count_rules
+from experiments.runs.result import MeasuredRatio, Result, count_rules, gap_alarm, omission_alarm
 from experiments.runs.rounds import EXPLOIT
 from experiments.runs.run import Run, of_round
 from experiments.runs.supervision import remember, remembered
@@ -175,7 +176,17 @@ def train(request: Request, part: str, progress: ProgressDisplay) -> None:
             shown = learning.best_round() if part == CONTROLLER else shown
             accuracy = learning.accuracy(shown)
     updates = run.metrics.read(of_round(STAGE, shown)) if part == CONTROLLER else []
-    print_training(f"{request.model} · {part}", accuracy, rows, updates, best_real, str(run.directory.path))
+    plans, last = rows[shown]["plans"] if part == CONTROLLER and rows else {}, request.config.recollect.rounds
+    print_training(
+        f"{request.model} · {part}",
+        accuracy,
+        rows,
+        updates,
+        best_real,
+        (gap_alarm(plans, last), omission_alarm(accuracy, plans, last)),
+        run.directory.counts(leaving_out=set_apart(rows)),
+        str(run.directory.path),
+    )
 
 
 def require_learning(config: RunConfig, part: str) -> None:
@@ -261,8 +272,7 @@ def assemble_result(
         found_by=SOURCES[best.kind],
         stop_reason=training.stop_reason,
         timed=num_timed(run),
-        # Plans that are tried in reality choose the round that plays, if there are several.
-        counts=run.directory.counts(leaving_out=APART if len(training.rounds) > 1 else (*APART, EXPLOIT)),
+        counts=run.directory.counts(leaving_out=set_apart(training.rounds)),
         candidates=loaded.num_candidates,
         accuracy=training.accuracy,
         rounds=training.rounds,
@@ -285,6 +295,14 @@ def assemble_result(
         reward_noise=max((noise for record in played for noise in record.reward_noise), default=0.0),
         ratio_noise=best.improvement_noise,
     )
+
+
+def set_apart(rounds: Sequence[object]) -> tuple[str, ...]:
+    """Returns the stages that do not count as what a result took, because nothing of it depends on them.
+
+    If there are several rounds, the plans that are tried in reality choose the one that plays.
+    """
+    return APART if len(rounds) > 1 else (*APART, EXPLOIT)
 
 
 def _raised_opset(loaded: Loaded, exported: Exported) -> str:

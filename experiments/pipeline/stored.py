@@ -173,7 +173,10 @@ class StoredRun:
 
     @functools.cached_property
     def dream(self) -> DreamEnv:
-        """The dream that the round's controller was trained in, which begins at real states of all depths.
+        """A dream of the round's world model, which begins at real states of all depths.
+
+        The round's controller was trained in it, if that was trained in a dream from its beginning to its end; in the
+        world `mixed`, dreams are short and branch off other states too.
 
         Raises:
           UserError: the run has none.

@@ -115,7 +115,8 @@ class Result:
     """The figures of a finished run.
 
     Attributes:
-      model, controller, world, costs, seed: the settings of the run; world is empty unless the controller is ppo.
+      model, controller, world, costs, seed: the settings of the run; world is where the controller learns, and empty
+        for one that does not learn.
       before, after: figures of the model after its clean-up, and of the exported graph.
       improvements: 1 - cost/cost₀ of the best graph of each source, in percent.
       episodes: number of episodes of each source.
@@ -253,16 +254,8 @@ class Result:
         return " ".join(filter(None, sentences))
 
     def alarm(self) -> str:
-        """Returns a warning if the policy's dreams are far from what the same rewrites do; else an empty text."""
-        plans = self.plans
-        if not plans or not is_far(plans["gap"]):
-            return ""
-        return (
-            f"Alarm: what the policy dreams and what the same rewrites really do are {plans['gap']:.1f} points apart "
-            f"on average ({plans['dreamed_percent']:.2f} % and {plans['real_percent']:.2f} % less estimated time). Its "
-            f"world model is wrong where it goes. Let the model learn from what the policy really plays: --recollect "
-            f"{self.last_round + MORE_ROUNDS}."
-        )
+        """Returns the warning of `gap_alarm` for the round whose policy was evaluated."""
+        return gap_alarm(self.plans, self.last_round)
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain JSON values."""
@@ -278,25 +271,49 @@ class Result:
         return cls(**{**fields, **parts, "counts": Counts.from_json(fields.get("counts", {}))})
 
     def omission_alarm(self) -> str:
-        """Returns a warning if the dream offers too few of the rewrites that really pay; else an empty text.
+        """Returns the warning of the function of this name for the round whose policy was evaluated."""
+        return omission_alarm(self.accuracy, self.plans, self.last_round)
 
-        Held-out states of all numbers of steps count together, and so do those along the policy's plans.
-        """
-        offered, place = min(
-            (_offered(self.accuracy), "in held-out states"), (_offered([self.plans]), "along its plans")
-        )
-        if offered >= LEAST_OFFERED:
-            return ""
-        omitted: Counter[str] = Counter()
-        for row in (*self.accuracy, self.plans):
-            omitted.update(row.get("omitted", {}))
-        names = ", ".join(name for name, _ in omitted.most_common(OMITTED_NAMED))
-        percent = math.floor(1000 * offered) / 10  # 97.96 % is not 98 %
-        return (
-            f"Alarm: the dream offers {percent}% of the rewrites that really pay {place}, less than "
-            f"{LEAST_OFFERED:.0%}, so that its policy cannot learn to take them, mostly: {names}. Let the model learn "
-            f"more of them: --set collect.directed=0.5 --recollect {self.last_round + 1}."
-        )
+
+def gap_alarm(plans: Mapping[str, Any], last_round: int) -> str:
+    """Returns a warning if a policy's dreams are far from what the same rewrites do; else an empty text.
+
+    Args:
+      plans: the figures of the policy's plans; empty if it has none.
+      last_round: number of the last round of recollection.
+    """
+    if not plans or not is_far(plans["gap"]):
+        return ""
+    return (
+        f"Alarm: what the policy dreams and what the same rewrites really do are {plans['gap']:.1f} points apart "
+        f"on average ({plans['dreamed_percent']:.2f} % and {plans['real_percent']:.2f} % less estimated time). Its "
+        f"world model is wrong where it goes. Let the model learn from what the policy really plays: --recollect "
+        f"{last_round + MORE_ROUNDS}."
+    )
+
+
+def omission_alarm(accuracy: Sequence[Mapping[str, Any]], plans: Mapping[str, Any], last_round: int) -> str:
+    """Returns a warning if a dream offers too few of the rewrites that really pay; else an empty text.
+
+    Held-out states of all numbers of steps count together, and so do those along the policy's plans.
+
+    Args:
+      accuracy: a row for each number of steps, see `measure_accuracy`.
+      plans, last_round: see `gap_alarm`.
+    """
+    offered, place = min((_offered(accuracy), "in held-out states"), (_offered([plans]), "along its plans"))
+    if offered >= LEAST_OFFERED:
+        return ""
+    omitted: Counter[str] = Counter()
+    for row in (*accuracy, plans):
+        omitted.update(row.get("omitted", {}))
+    names = ", ".join(name for name, _ in omitted.most_common(OMITTED_NAMED))
+    percent = math.floor(1000 * offered) / 10  # 97.96 % is not 98 %
+    return (
+        f"Alarm: the dream offers {percent}% of the rewrites that really pay {place}, less than "
+        f"{LEAST_OFFERED:.0%}, so that its policy cannot learn to take them, mostly: {names}. Let the model learn "
+        f"more of them: --set collect.directed=0.5 --recollect {last_round + 1}."
+    )
 
 
 def _offered(rows: Sequence[Mapping[str, Any]]) -> float:

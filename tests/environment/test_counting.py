@@ -66,6 +66,14 @@ def test_passes_count_their_rewrites_and_one_price_a_pass() -> None:
     assert counts.cost_evaluations == 3 and counts.real_steps >= 3
 
 
+def test_best_of_n_counts_every_step_of_its_episodes_and_one_price_a_step() -> None:
+    env = GraphSubstitutionEnv(GRAPH, max_steps=4)
+    env.reset(seed=0)
+    with counting() as counts:
+        make("best-of-n", limits=SearchLimits(10)).train(env)
+    assert counts == Counts(real_steps=40, cost_evaluations=40)  # no episode of this graph ends before its length
+
+
 def test_each_graph_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     costs = EndToEnd("cpu", effort=QUICK)
     with counting() as counts:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from experiments.cli import main
+from experiments.runs.result import gap_alarm, omission_alarm
 from tests import tracing
 
 pytestmark = pytest.mark.xdist_group("train")  # one worker: the run is made once
@@ -88,6 +90,11 @@ def test_the_same_command_repeats_the_summary(trained: Path, capsys: pytest.Capt
     row = json.loads((trained / "checkpoints/exploit.json").read_text())
     assert "world model on held-out episodes" in printed and "dream and reality" in printed
     assert f"{row['dreamed_percent']:.3f}" in printed and str(trained.name) in printed
+    accuracy = json.loads((trained / "checkpoints/accuracy.json").read_text())
+    alarms = gap_alarm(row, 0), omission_alarm(accuracy, row, 0)
+    assert any(alarms) and all(alarm in printed for alarm in alarms), "so small a model omits most rewrites"
+    took = re.search(r"It took ([\d,]+) real steps, ([\d,]+) dreamed steps", printed)
+    assert took and all(int(count.replace(",", "")) > 0 for count in took.groups())
     assert main(["train", "world-model", MODEL, *SETTINGS]) == 0
     printed = capsys.readouterr().out
     assert "world model on held-out episodes" in printed and "dream and reality" not in printed

@@ -143,9 +143,15 @@ class DreamEnv:
             horizon is compiled anew, and the same seed gives other start states. Exact legality is not possible then.
         Raises:
           ValueError: if legality is to be exact and there is no structure, or `xla`.
+          ValueError: if `config.telescoping` is set although the rewards that were learned do not telescope.
           ValueError: if there are no start states, or none at depth 0 although `config.root_fraction` asks for them.
         """
         config = config or DreamConfig()
+        if config.telescoping and not world_model.signature.telescopes:
+            raise ValueError(
+                "The rewards of this world model do not telescope: what is undone is not paid back, as a dream with "
+                "telescoping=True would have it. Give the dream the settings DreamConfig(telescoping=False)."
+            )
         self.structure = _required(structure, starts, xla) if config.legality == "exact" else None
         roots = tf.cast(tf.where(starts.depth == 0)[:, 0], tf.int32)
         if not len(starts.depth) or (config.root_fraction > 0 and not len(roots)):

@@ -107,6 +107,12 @@ def test_bad_settings_are_explained(assignment: str, expected: str) -> None:
     assert "\n" not in str(raised.value)
 
 
+def test_a_dream_has_no_nodes_for_a_pointer_of_mcts_either() -> None:
+    with pytest.raises(ValueError, match="a dream has no nodes"):
+        load_config("best", {"controller": "mcts", "world": "dream"}, ["policy.head=pointer"])
+    load_config("best", {"controller": "mcts"}, ["policy.head=pointer"])
+
+
 def test_an_unknown_preset_names_the_nearest() -> None:
     with pytest.raises(UserError, match="Did you mean 'paper'"):
         load_config("papper", {})

@@ -294,3 +294,11 @@ def test_a_dream_from_its_root_starts_nowhere_else(dream: DreamEnv, starts: Star
     seed = tf.constant([0, 0])
     assert (dream.from_root().start(BATCH, seed).z.numpy() == root).all()
     assert not (dream.start(BATCH, seed).z.numpy() == root).all()
+
+
+def test_a_dream_of_rewards_that_do_not_telescope_says_so(world_model: WorldModel, starts: StartStates) -> None:
+    other = copy.copy(world_model)
+    other.signature = dataclasses.replace(world_model.signature, telescopes=False)
+    with pytest.raises(ValueError, match=r"DreamConfig\(telescoping=False\)"):
+        DreamEnv(other, starts)
+    DreamEnv(other, starts, DreamConfig(telescoping=False))
