@@ -176,14 +176,14 @@ def train(request: Request, part: str, progress: ProgressDisplay) -> None:
             shown = learning.best_round() if part == CONTROLLER else shown
             accuracy = learning.accuracy(shown)
     updates = run.metrics.read(of_round(STAGE, shown)) if part == CONTROLLER else []
-    plans, last = rows[shown]["plans"] if part == CONTROLLER and rows else {}, request.config.recollect.rounds
+    last, plans = request.config.recollect.rounds, rows[shown]["plans"] if part == CONTROLLER and rows else None
     print_training(
         f"{request.model} · {part}",
         accuracy,
         rows,
         updates,
         best_real,
-        (gap_alarm(plans, last), omission_alarm(accuracy, plans, last)),
+        ("" if plans is None else gap_alarm(plans, last), omission_alarm(accuracy, plans or {}, last)),
         run.directory.counts(leaving_out=set_apart(rows)),
         str(run.directory.path),
     )

@@ -255,7 +255,7 @@ class Result:
 
     def alarm(self) -> str:
         """Returns the warning of `gap_alarm` for the round whose policy was evaluated."""
-        return gap_alarm(self.plans, self.last_round)
+        return gap_alarm(self.plans, self.last_round) if self.rounds else ""
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain JSON values."""
@@ -276,13 +276,18 @@ class Result:
 
 
 def gap_alarm(plans: Mapping[str, Any], last_round: int) -> str:
-    """Returns a warning if a policy's dreams are far from what the same rewrites do; else an empty text.
+    """Returns a warning if a policy's dreams are far from what the same rewrites do, or if nobody knows; else nothing.
 
     Args:
-      plans: the figures of the policy's plans; empty if it has none.
+      plans: the figures of the policy's plans; empty if its rewards are not those of improvements.
       last_round: number of the last round of recollection.
     """
-    if not plans or not is_far(plans["gap"]):
+    if not plans:
+        return (
+            "Nobody knows how true the policy's dreams are: what its rewards add up to is no improvement, which what "
+            "the same rewrites really do could be compared with. --set environment.reward=log_ratio makes it one."
+        )
+    if not is_far(plans["gap"]):
         return ""
     return (
         f"Alarm: what the policy dreams and what the same rewrites really do are {plans['gap']:.1f} points apart "
