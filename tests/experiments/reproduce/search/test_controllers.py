@@ -107,12 +107,16 @@ def test_learning_wins_only_where_it_gains_more_than_every_search() -> None:
     records = [
         *(record("won", "greedy", 10.0), record("won", "taso", 20.0), record("won", "ppo dream", 21.5, world="dream")),
         *(record("even", "taso", 20.0), record("even", "ppo dream", 20.5, world="dream")),
-        *(record("lost", "taso", 20.0), record("lost", "ppo real", 19.0, world="real")),
-        *(record("flat", "taso", 0.1), record("flat", "ppo real", 0.9, world="real")),
+        *(record("lost", "taso", 20.0), record("lost", "mcts", 19.0, world="real")),
+        record("lost", "ppo real", 25.0, world="real"),  # is not judged
+        *(record("flat", "taso", 0.1), record("flat", "mcts", 0.9, world="real")),
     ]
-    said = finding(records)
-    assert "1 of 4 graphs: won (ppo dream 21.5 %, taso 20.0 %)" in said
-    assert "1 of 4 graphs: lost (ppo real 19.0 %, taso 20.0 %)" in said
+    said = finding(records, 400)
+    assert "1 of 3 graphs: won (ppo dream 21.5 %, taso 20.0 %)" in said
+    assert "1 of 3 graphs: lost (mcts 19.0 %, taso 20.0 %)" in said
+    assert "longer than the 400 s of a search on 0 of 3 graphs" in said
+    slow = [each | {"minutes": 9.0} if each["graph"] == "won" else each for each in records]
+    assert "search on 1 of 3 graphs: won (9.0 minutes)" in finding(slow, 400)
 
 
 def test_rows_are_chosen_by_the_name_of_their_controller() -> None:
