@@ -25,7 +25,7 @@ class Foreign(Controller):
           made: the controller; it has the methods of `Controller`.
           broken: makes the error, from what is at fault.
         """
-        self._made, self._broken = made, broken
+        self._made, self._broken, self._dreams = made, broken, False
         # They describe the class elsewhere, and here the one object that is behind this class.
         for attribute in ("name", "worlds", "stochastic", "clocked"):
             setattr(self, attribute, getattr(made, attribute))
@@ -40,7 +40,8 @@ class Foreign(Controller):
 
     @property
     def policy(self) -> Any:
-        return self._called("policy", lambda: self._made.policy)
+        found = self._called("policy", lambda: self._made.policy)
+        return None if found is None else _Policy(found, self._called)
 
     @property
     def trains(self) -> bool:
@@ -72,10 +73,12 @@ class Foreign(Controller):
         return _View(self._called("view", lambda: self._made.view(env)), self._broken)
 
     def begin_episode(self, view: Any, *, seed: int) -> None:
+        self._dreams = not isinstance(view, _View)  # a player of the world model begins it, with a view of its own
         self._called("begin_episode", lambda: self._made.begin_episode(_behind(view), seed=seed))
 
     def act(self, observation: Any, *, deterministic: bool) -> Any:
-        return self._called("act", lambda: self._made.act(observation, deterministic=deterministic))
+        action = self._called("act", lambda: self._made.act(observation, deterministic=deterministic))
+        return self._legal(action, observation) if self._dreams else action
 
     def save(self, path: str | os.PathLike[str]) -> None:
         self._called("save", lambda: self._made.save(path))
@@ -83,12 +86,47 @@ class Foreign(Controller):
     def load(self, path: str | os.PathLike[str]) -> None:
         self._called("load", lambda: self._made.load(path))
 
+    def _legal(self, action: Any, observation: Any) -> int:
+        """Returns an action on a `LatentObservation` of one row; raises BrokenControllerError if it is none there."""
+        try:
+            number = int(action)
+        except Exception as error:  # the action is an object of another package
+            raise self._broken(f"takes the action {action!r}, which is no number") from error
+        legal = observation.action_mask.numpy()[0]
+        if not 0 <= number < len(legal) or not legal[number]:
+            raise self._broken(f"takes the action {action!r}, which is not legal there")
+        return number
+
     def _called(self, method: str, call: Callable[[], Any]) -> Any:
         try:
             return call()
         except Exception as error:  # code of another package may raise anything
             fault = f"raises {type(error).__name__} in {method}(): {one_paragraph(error) or 'without a message'}"
             raise self._broken(fault) from error
+
+
+class _Policy:
+    """The policy of such a controller, which whoever plays dreams calls. It is equal to another one as theirs are."""
+
+    def __init__(self, policy: Any, called: Callable[[str, Callable[[], Any]], Any]) -> None:
+        self.behind, self._called = policy, called
+
+    def __call__(self, observation: Any, seed: Any) -> tuple[Any, Any, Any]:
+        def choose() -> tuple[Any, Any, Any]:
+            action, log_prob, value = self.behind(observation, seed)
+            return action, log_prob, value
+
+        chosen: tuple[Any, Any, Any] = self._called("policy", choose)
+        return chosen
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Policy) and bool(self.behind == other.behind)
+
+    def __hash__(self) -> int:
+        return int(self._called("policy", lambda: hash(self.behind)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.behind, name)
 
 
 class _View:

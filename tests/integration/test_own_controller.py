@@ -40,9 +40,35 @@ class Fails(Silent):
 
     def train(self, world, *, seed=0, on_progress=None):
         return world.no_such_thing
+
+
+class OffTheTable(Silent):
+    name, worlds = "offthetable", ("dream",)
+
+    def act(self, observation, *, deterministic):
+        return 10**6
+
+
+class Speechless(OffTheTable):
+    name = "speechless"
+
+    def act(self, observation, *, deterministic):
+        return None
+
+
+class Forgetful(OffTheTable):
+    name = "forgetful"
+
+    @property
+    def policy(self):
+        return self.choose
+
+    def choose(self, observation, seed):
+        raise RuntimeError("the weights are lost")
 '''
 ENTRY_POINTS = "[rlflow.controllers]\n" + "\n".join(
-    f"{name.lower()} = theirs:{name}" for name in ("Dreamer", "Silent", "Wrong", "Fails")
+    f"{name.lower()} = theirs:{name}"
+    for name in ("Dreamer", "Silent", "Wrong", "Fails", "OffTheTable", "Speechless", "Forgetful")
 )
 
 
@@ -118,6 +144,9 @@ def test_one_that_only_acts_plays_at_once_and_is_given_the_budget() -> None:
     [
         ("wrong", "takes the action [0, 1000000], which is not legal there"),
         ("fails", "raises AttributeError in train(): 'RealWorld' object has no attribute 'no_such_thing'"),
+        ("offthetable", "takes the action 1000000, which is not legal there"),
+        ("speechless", "takes the action None, which is no number"),
+        ("forgetful", "raises RuntimeError in policy(): the weights are lost"),
     ],
 )
 def test_a_broken_one_is_named_in_one_sentence(name: str, fault: str, capsys: pytest.CaptureFixture[str]) -> None:
