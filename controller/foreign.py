@@ -39,6 +39,14 @@ class Foreign(Controller):
         return int(self._called("total", lambda: self._made.total))
 
     @property
+    def num_updates(self) -> int:
+        return int(self._called("num_updates", lambda: self._made.num_updates))
+
+    @property
+    def limit_s(self) -> float:
+        return float(self._called("limit_s", lambda: self._made.limit_s))
+
+    @property
     def policy(self) -> Any:
         found = self._called("policy", lambda: self._made.policy)
         return None if found is None else _Policy(found, self._called)

@@ -58,6 +58,14 @@ class Controller(Protocol):
         return 1
 
     @property
+    def num_updates(self) -> int:
+        """The number of units of work that `train` has done, with those before an interruption; 0 by default.
+
+        The world "mixed" goes on from there: it must then be the number of rollouts.
+        """
+        return 0
+
+    @property
     def limit_s(self) -> float:
         """The time that `train` takes at most [s], for the progress bar; infinite by default."""
         return math.inf

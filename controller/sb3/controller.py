@@ -65,7 +65,7 @@ class Sb3Controller(Controller):
 
     @property
     def num_updates(self) -> int:
-        """The number of updates so far."""
+        """See `Controller.num_updates`."""
         return self._updates
 
     def train(self, world: Any, *, seed: int | None = None, on_progress: ProgressCallback | None = None) -> None:

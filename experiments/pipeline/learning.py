@@ -167,7 +167,7 @@ class Learning:
             config.dream,
             **dataclasses.asdict(config.mixed),
             directory=self._mixed_directory(number),
-            done=getattr(controller, "num_updates", 0),
+            done=controller.num_updates,
             seed=seed,
         )
 

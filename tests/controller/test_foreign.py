@@ -14,6 +14,7 @@ from controller.interface import Controller
 
 class Theirs(Controller):
     name, worlds = "theirs", ("dream",)
+    max_steps, total, num_updates, limit_s, trains, saves = 9, 8, 7, 6.5, True, True
 
     def act(self, observation: Any, *, deterministic: bool) -> Any:
         return observation.wanted
@@ -35,6 +36,12 @@ def of_a_dream(wanted: Any) -> Any:
     """An observation in which the actions 0 and 2 of 3 are legal."""
     mask = np.array([[True, False, True]])
     return SimpleNamespace(action_mask=SimpleNamespace(numpy=lambda: mask), wanted=wanted)
+
+
+def test_all_figures_of_the_interface_are_its_own(foreign: Foreign) -> None:
+    figures = {name for name, part in vars(Controller).items() if isinstance(part, property)} - {"policy"}
+    assert {"num_updates", "limit_s"} <= figures
+    assert all(getattr(foreign, name) == getattr(Theirs, name) for name in figures)
 
 
 @pytest.mark.parametrize("wanted", [2, np.int64(2), np.array(2), 2.0])

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from controller.foreign import BrokenControllerError, Foreign
+from controller.interface import Controller
 from experiments.config.run import load_config
 from experiments.errors import UserError
 from experiments.pipeline.collect import collect_episodes
@@ -17,6 +21,12 @@ from experiments.runs.run import Run
 from worldmodel.config import DreamConfig
 
 MODEL = "squeezenet1.1-tiny"
+
+
+class Resumed(Controller):
+    """A controller that has done some updates before it was interrupted."""
+
+    name, worlds, num_updates = "resumed", ("mixed",), 7
 
 
 def learning_of(directory: Path, *assignments: str) -> Learning:
@@ -53,3 +63,15 @@ def test_no_policy_takes_rewrites_by_their_rank(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(Learning, "model", lambda *_: None)
     with pytest.raises(UserError, match=r"collect\.actions=site"):
         learning.controller(0)
+
+
+def test_the_world_mixed_goes_on_behind_the_updates_of_a_controller_of_another_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr("controller.worlds.mixed.MixedWorld", lambda *_, **arguments: given.update(arguments))
+    monkeypatch.setattr(Learning, "model", lambda *_: SimpleNamespace(fresh=lambda: None))
+    monkeypatch.setattr(Learning, "episodes", lambda *_: (None, None))
+    learning, controller = learning_of(tmp_path, "world=mixed"), Foreign(Resumed(), BrokenControllerError)
+    learning._world(0, controller)
+    assert given["done"] == 7
