@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.registry import OFFERED
 from experiments.cli import main
 from tests.integration.test_train import MODEL, SETTINGS
 
@@ -105,6 +106,11 @@ def optimise(controller: str, *more: str) -> int:
             *more,
         ]
     )
+
+
+def test_the_page_names_all_that_is_offered() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert [name for name in OFFERED if f"`{name}`" not in page.split("The parameters of the constructor")[1]] == []
 
 
 @pytest.mark.full
