@@ -18,7 +18,7 @@ from controller.cmaes.config import CmaesConfig
 from controller.mcts.config import MctsConfig
 from controller.mpc.config import MpcConfig
 from controller.ppo.config import PolicyConfig, PpoConfig
-from controller.registry import foreign_names, require_name, require_options, worlds_of
+from controller.registry import foreign_names, is_foreign, require_name, require_options, worlds_of
 from controller.saturation.config import SaturationConfig
 from controller.sb3.config import Sb3Config
 from controller.xrlflow.config import XrlflowConfig
@@ -390,6 +390,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         if self.controller != AUTO:
             require_name(self.controller)
+            _require_own_name(self.controller)
             _require_world(self.world, self.controller)
         for name, options in self.options.items():
             require_options(name, options)
@@ -452,6 +453,19 @@ class RunConfig:
         real = "_real" if self.learns_in == "real" else ""
         name = self.controller.replace("-", "_")
         return getattr(self, f"{name}{real}", getattr(self, name, None))
+
+
+_SETTINGS = frozenset(field.name for field in dataclasses.fields(RunConfig))
+
+
+def _require_own_name(controller: str) -> None:
+    """Raises ValueError if a controller of another package has the name of a setting, or of a section of settings."""
+    setting = controller.replace("-", "_")
+    if is_foreign(controller) and setting in _SETTINGS:
+        raise ValueError(
+            f"the controller '{controller}' of an installed package cannot be used, because its options could not be "
+            f"told from the setting '{setting}'; its package has to register it under another name"
+        )
 
 
 def _require_world(world: str, controller: str) -> None:
@@ -540,11 +554,13 @@ def load_config(preset: str, options: Mapping[str, Any], assignments: Sequence[s
 def overrides(assignments: Sequence[str]) -> dict[str, Any]:
     """Returns the values of `--set` arguments; a section that is named after a foreign controller holds its options.
 
+    A setting stays one whatever is installed: a controller of its name is refused when it is asked for.
+
     Raises:
       UserError: see `parse_overrides`.
     """
     tree = parse_overrides(assignments)
-    foreign = {name: tree.pop(name) for name in foreign_names() & tree.keys()}
+    foreign = {name: tree.pop(name) for name in (foreign_names() & tree.keys()) - _SETTINGS}
     return {**tree, "options": {**tree.get("options", {}), **foreign}} if foreign else tree
 
 

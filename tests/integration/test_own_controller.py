@@ -10,6 +10,7 @@ import pytest
 
 from controller.registry import OFFERED
 from experiments.cli import main
+from experiments.config.run import load_config
 from tests.integration.test_train import MODEL, SETTINGS
 
 PAGE = Path(__file__).parents[2] / "controller" / "README.md"
@@ -66,10 +67,18 @@ class Forgetful(OffTheTable):
 
     def choose(self, observation, seed):
         raise RuntimeError("the weights are lost")
+
+
+class Search(Silent):
+    name = "search"
+
+
+class Seed(Silent):
+    name = "seed"
 '''
 ENTRY_POINTS = "[rlflow.controllers]\n" + "\n".join(
     f"{name.lower()} = theirs:{name}"
-    for name in ("Dreamer", "Silent", "Wrong", "Fails", "OffTheTable", "Speechless", "Forgetful")
+    for name in ("Dreamer", "Silent", "Wrong", "Fails", "OffTheTable", "Speechless", "Forgetful", "Search", "Seed")
 )
 
 
@@ -165,3 +174,15 @@ def test_a_broken_one_is_named_in_one_sentence(name: str, fault: str, capsys: py
 def test_a_world_that_it_does_not_learn_in_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert optimise("dreamer", "--world", "real") == 2
     assert "'dreamer' learns in the world dream, but world=real came" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["search", "seed"])
+def test_one_with_the_name_of_a_setting_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert optimise(name) == 2
+    said = capsys.readouterr().err
+    assert f"the controller '{name}' of an installed package cannot be used" in said and "another name" in said
+
+
+def test_a_setting_is_left_alone_by_one_of_its_name() -> None:
+    config = load_config("best", {"controller": "taso"}, ["search.alpha=1.1", "seed=7"])
+    assert (config.search.alpha, config.seed, config.options) == (1.1, 7, {})
