@@ -211,6 +211,17 @@ def require_options(name: str, options: Mapping[str, Any]) -> None:
         raise _unknown_option(name, min(unknown), sorted((accepted or set()) - set(OFFERED)))
 
 
+def takes(name: str, parameter: str) -> bool:
+    """Returns whether what builds the controller `name` has a parameter of that name.
+
+    Raises:
+      UnknownControllerError, BrokenControllerError: see `make`.
+    """
+    found = factory(name)
+    accepted = _parameters(getattr(found, "build", found))
+    return accepted is None or parameter in accepted
+
+
 def _parameters(maker: Callable[..., Any]) -> set[str] | None:
     """Returns the names of the keyword parameters; None if any name is accepted, or if nobody can tell."""
     if isinstance(maker, type) and maker.__init__ in (object.__init__, Controller.__init__):  # type: ignore[misc]

@@ -154,6 +154,11 @@ def test_one_that_only_acts_plays_at_once_and_is_given_the_budget() -> None:
     assert json.loads(Path("run/result.json").read_text())["world"] == ""
 
 
+def test_one_that_takes_no_budget_is_not_given_one_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    assert optimise("dreamer", "--budget", "7") == 2
+    assert "The controller 'dreamer' takes no budget: leave out --budget 7." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("name", "fault"),
     [
