@@ -138,15 +138,22 @@ class Learning:
             self._controllers = unsaved | {number: self._trained(number)}  # not all: each holds a world model
         return self._controllers[number]
 
-    def _trained(self, number: int) -> Controller:
+    def untrained(self, number: int) -> Controller:
+        """Returns a round's controller as it is before its training, which has nothing to do if it does not train.
+
+        Raises:
+          UserError: see `controller`.
+        """
         config, model = self.run.config, self.model(number)
         if config.collect.actions != "site":
             raise UserError(
                 f"collect.actions is '{config.collect.actions}', but a controller needs rewrites named by their site: "
                 "set collect.actions=site, or only train the world model."
             )
-        seed = self.run.seed(of_round(STAGE, number))
-        controller = learner(config, self.loaded, seed, model.fresh())
+        return learner(config, self.loaded, self.run.seed(of_round(STAGE, number)), model.fresh())
+
+    def _trained(self, number: int) -> Controller:
+        controller = self.untrained(number)
         train(self.run, controller, lambda: self._world(number, controller), number=number)
         return controller
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from experiments.errors import DamagedRun, UserError
 from experiments.pipeline.collect import EPISODES, RECOLLECT, RECOLLECTED
 from experiments.pipeline.collect import STAGE as COLLECT
 from experiments.pipeline.controller import prepare_controller
-from experiments.pipeline.learning import MIXED, Learning, train_for_real
+from experiments.pipeline.learning import MIXED, Learning, learner, train_for_real
 from experiments.pipeline.learning import STAGE as TRAINING
 from experiments.pipeline.load import Loaded, load, load_model
 from experiments.pipeline.waypoints import restore_waypoints
@@ -201,13 +201,13 @@ class StoredRun:
             self._require_finished("evaluate", "its search")
             self._require_checkpoint()
             return prepare_controller(self._run, self.loaded).controller
-        self._require_finished(of_round(TRAINING, self.round), "the training of its controller")
-        self._require_checkpoint()
+        if self.config.uses_world_model:
+            self._require_world_model()
+            self._require_trained(lambda: self._learning.untrained(self.round))
+            return self._learning.controller(self.round)
         import_tensorflow()
-        if not self.config.uses_world_model:
-            return train_for_real(self._run, self.loaded)[0]
-        self._require_world_model()
-        return self._learning.controller(self.round)
+        self._require_trained(lambda: learner(self.config, self.loaded, self.seed(TRAINING)))
+        return train_for_real(self._run, self.loaded)[0]
 
     @property
     def _run(self) -> Run:
@@ -224,6 +224,17 @@ class StoredRun:
         self._require_finished(of_round(MDN_RNN, self.round), "the training of its world model")
         list(self.shards())
         return True
+
+    def _require_trained(self, untrained: Callable[[], Controller]) -> None:
+        """Raises UserError unless the controller's training is finished, or there is nothing to train.
+
+        Args:
+          untrained: makes the controller as it is before its training.
+        """
+        stage = of_round(TRAINING, self.round)
+        if self.directory.finished(stage) or untrained().trains:
+            self._require_finished(stage, "the training of its controller")
+            self._require_checkpoint()
 
     def _require_checkpoint(self) -> None:
         """Raises UserError if the controller would be trained again, because nothing of its training is there."""

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from controller.interface import Controller
 from experiments.config.effect import ON_GRAPHS
 from experiments.config.run import OF_CONTROLLERS, RunConfig, load_config, overrides, stored_config
 from experiments.config.tree import as_mapping, replaced
@@ -22,7 +23,7 @@ from experiments.pipeline.collect import best_collected, collect_episodes
 from experiments.pipeline.controller import Prepared, TrainingFacts
 from experiments.pipeline.learning import IMPROVEMENT_REWARD, STAGE, learner
 from experiments.pipeline.load import Loaded
-from experiments.pipeline.world_model import BUNDLE
+from experiments.pipeline.world_model import BUNDLE, MDN_RNN
 from experiments.runs.directory import RunDirectory, differences
 from experiments.runs.rounds import EXPLOIT, played_round
 from experiments.runs.run import Run, of_round, start_tensorflow
@@ -79,15 +80,34 @@ class TrainedRun:
                 "Name a run of a controller that does, such as --controller ppo."
             )
         run = cls(path, config, fingerprint)
-        stages = [of_round(STAGE, run.last_round)]
-        if config.uses_world_model and config.environment.reward == IMPROVEMENT_REWARD:
-            stages.append(of_round(EXPLOIT, run.last_round))  # it decides which round plays
-        if not all(map(directory.finished, stages)):
-            raise UserError(
-                f"{path} holds no trained controller: its training is not finished. Repeat the command of that run, or "
-                "`rlflow train controller` with its options."
-            )
+        compared, needed = of_round(EXPLOIT, run.last_round), []
+        if config.uses_world_model:
+            needed.append(of_round(MDN_RNN, run.last_round))
+            if config.environment.reward == IMPROVEMENT_REWARD:
+                needed.append(compared)  # it decides which round plays
+        # A controller that trains nothing has no stage of training, but one of those that follow it.
+        ends = of_round(STAGE, run.last_round), compared, "evaluate"
+        if not (all(map(directory.finished, needed)) and any(map(directory.finished, ends))):
+            raise run._unfinished()
         return run
+
+    def load_into(self, controller: Controller) -> None:
+        """Gives a controller what the run has trained, if it has anything to train.
+
+        Raises:
+          UserError: the run has not trained it.
+        """
+        if not controller.trains:
+            return
+        if not RunDirectory(self.path, resumed=True).finished(of_round(STAGE, self.last_round)):
+            raise self._unfinished()
+        controller.load(self.checkpoint("controller"))
+
+    def _unfinished(self) -> UserError:
+        return UserError(
+            f"{self.path} holds no trained controller: its training is not finished. Repeat the command of that run, "
+            "or `rlflow train controller` with its options."
+        )
 
     def require(self, fingerprint: Mapping[str, Any]) -> None:
         """Raises UserError unless the controller was trained with the same rules, features and formats."""
@@ -157,14 +177,14 @@ def prepare_trained(run: Run, loaded: Loaded, path: Path) -> Prepared:
                 "--controller xrlflow, which play on any graph."
             )
         controller = learner(run.config, loaded, run.seed(STAGE))
-        controller.load(trained.checkpoint("controller"))
+        trained.load_into(controller)
         return Prepared(controller)
     from worldmodel.signature import Signature
     from worldmodel.world_model import WorldModel
 
     world_model = WorldModel.load(trained.checkpoint(BUNDLE), Signature.of(loaded.env))
     controller = learner(run.config, loaded, run.seed(STAGE), world_model)
-    controller.load(trained.checkpoint("controller"))
+    trained.load_into(controller)
     if same_graph and trained.config.costs == run.config.costs:
         return Prepared(controller)
     if controller.policy is None:

@@ -17,6 +17,12 @@ from experiments.runs.rounds import best_round
 from tests import tracing
 from tests.integration.tiny_run import arguments
 
+OF_DREAMERS = (
+    *("mpc.plans=8", "mpc.elites=2", "mpc.iterations=1", "mpc.horizon=4", "mpc.replan=4"),
+    *("cmaes.generations=2", "cmaes.population=4"),
+)
+"""Settings with which a planner and an evolution take seconds."""
+
 pytestmark = pytest.mark.xdist_group("resume")  # one worker: the run with a world model is made once
 
 
@@ -57,6 +63,23 @@ def test_a_run_in_the_real_environment_has_no_world_model(tmp_path: Path) -> Non
     for part in ("world_model", "dream"):
         with pytest.raises(UserError, match="has no world model"):
             getattr(run, part)
+
+
+@pytest.mark.parametrize("controller", ["mpc", "cmaes"])
+def test_a_run_with_a_world_model_plays_its_record_and_is_played_from(controller: str, tmp_path: Path) -> None:
+    output, again = tmp_path / "out.onnx", tmp_path / "again.onnx"
+    few = [part for setting in OF_DREAMERS for part in ("--set", setting)]
+    with tracing.untraced():
+        assert main(arguments(output, "--controller", controller, *few)) == 0
+        run = experiments.load(output.with_suffix(".run"))
+        before = contents(run.path)
+        assert_plays_its_record(run)
+        assert contents(run.path) == before, "it is only read"
+        playing = ["-o", str(again), "--run-dir", str(tmp_path / "again"), "--from", str(run.path)]
+        little = ["--set", "measure.pairs=2", "--set", "evaluate.sampled_episodes=2"]
+        assert main(["optimise", "squeezenet1.1-tiny", *playing, *little]) == 0
+    first, second = (Evaluation.load(path / "checkpoints/evaluation.json") for path in (run.path, tmp_path / "again"))
+    assert first.deterministic == second.deterministic
 
 
 @pytest.mark.parametrize("controller", ["greedy", "taso", "random"])
