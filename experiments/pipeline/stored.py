@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controller.interface import Controller
+from controller.registry import needs_tensorflow
 from environment import GraphSubstitutionEnv
 from experiments.config.run import RunConfig, stored_config
 from experiments.errors import DamagedRun, UserError
@@ -205,7 +206,8 @@ class StoredRun:
             self._require_world_model()
             self._require_trained(lambda: self._learning.untrained(self.round))
             return self._learning.controller(self.round)
-        import_tensorflow()
+        if needs_tensorflow(self.config.controller):
+            import_tensorflow()
         self._require_trained(lambda: learner(self.config, self.loaded, self.seed(TRAINING)))
         return train_for_real(self._run, self.loaded)[0]
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.interface import Controller
+from controller.registry import needs_tensorflow
 from experiments.config.effect import ON_GRAPHS
 from experiments.config.run import OF_CONTROLLERS, RunConfig, load_config, overrides, stored_config
 from experiments.config.tree import as_mapping, replaced
@@ -166,7 +167,8 @@ def prepare_trained(run: Run, loaded: Loaded, path: Path) -> Prepared:
     trained = TrainedRun.read(path, run.config.environment.reward)
     trained.require(loaded.fingerprint)
     same_graph = trained.fingerprint["graph"] == loaded.fingerprint["graph"]
-    start_tensorflow(run)
+    if trained.config.uses_world_model or needs_tensorflow(run.config.controller):
+        start_tensorflow(run)
     if not trained.config.uses_world_model:
         points = run.config.controller in ON_GRAPHS and run.config.policy.head == "pointer"
         plays_anywhere = points or run.config.controller == "xrlflow"

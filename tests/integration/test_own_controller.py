@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 from controller.registry import OFFERED
 from experiments.cli import main
 from experiments.config.run import load_config
-from tests.integration.test_train import MODEL, SETTINGS
+from tests.integration.test_train import MODEL, PLAYING, SETTINGS
 
 PAGE = Path(__file__).parents[2] / "controller" / "README.md"
 OTHERS = '''
@@ -76,9 +78,31 @@ class Search(Silent):
 class Seed(Silent):
     name = "seed"
 '''
-ENTRY_POINTS = "[rlflow.controllers]\n" + "\n".join(
-    f"{name.lower()} = theirs:{name}"
-    for name in ("Dreamer", "Silent", "Wrong", "Fails", "OffTheTable", "Speechless", "Forgetful", "Search", "Seed")
+REALIST = '''from controller import Controller
+
+
+class Realist(Controller):
+    """Learns in the real environment, without TensorFlow."""
+
+    name, worlds = "realist", ("real",)
+
+    def act(self, observation, *, deterministic):
+        return [int(observation["rule_mask"].size) - 1, 0]
+
+    def train(self, world, *, seed=0, on_progress=None):
+        world.make_env().reset(seed=seed)
+
+    def save(self, path):
+        with open(path, "w") as file:
+            file.write("learned")
+
+    def load(self, path):
+        with open(path) as file:
+            self.learned = file.read()
+'''
+NAMES = ("Dreamer", "Silent", "Wrong", "Fails", "OffTheTable", "Speechless", "Forgetful", "Search", "Seed")
+ENTRY_POINTS = "\n".join(
+    ["[rlflow.controllers]", *(f"{name.lower()} = theirs:{name}" for name in NAMES), "realist = realist:Realist"]
 )
 
 
@@ -93,6 +117,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, untraced: None) -
     package = tmp_path / "site"
     (package / "theirs-1.2.dist-info").mkdir(parents=True)
     (package / "theirs.py").write_text(example() + OTHERS)
+    (package / "realist.py").write_text(REALIST)
     (package / "theirs-1.2.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.2\n")
     (package / "theirs-1.2.dist-info/entry_points.txt").write_text(ENTRY_POINTS)
     monkeypatch.syspath_prepend(str(package))
@@ -179,6 +204,16 @@ def test_a_broken_one_is_named_in_one_sentence(name: str, fault: str, capsys: py
 def test_a_world_that_it_does_not_learn_in_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert optimise("dreamer", "--world", "real") == 2
     assert "'dreamer' learns in the world dream, but world=real came" in capsys.readouterr().err
+
+
+def test_what_it_has_learned_in_reality_is_loaded_and_played_without_tensorflow(tmp_path: Path) -> None:
+    assert optimise("realist") == 0
+    loading = "import experiments; assert experiments.load('run').controller._made.learned == 'learned'"
+    playing = ["optimise", MODEL, "-o", "again.onnx", "--run-dir", "again", "--from", "run", *PLAYING]
+    for program in (loading, f"from experiments.cli import main; assert main({playing}) == 0"):
+        without = f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); {program}"
+        command = [sys.executable, "-c", f"{without}; assert 'tensorflow' not in sys.modules"]
+        subprocess.run(command, check=True)
 
 
 @pytest.mark.parametrize("name", ["search", "seed"])
