@@ -23,7 +23,7 @@ MORE_ROUNDS = 3
 LARGE_GAP = 3.0
 """Points of improvement between dream and reality above which an alarm sounds."""
 LEAST_OFFERED = 0.98
-"""The share that a dream must offer of the rewrites that really pay, as `rlflow reproduce controllers` requires."""
+"""The share that a dream must offer of the rewrites that really pay, as `rlflow reproduce truth` judges it."""
 OMITTED_NAMED = 3
 """Number of rules that the alarm of omissions names."""
 

@@ -2,6 +2,7 @@
 
 rlflow reproduce truth
 rlflow reproduce truth nasrnn generated-100 --seeds 0,1 --schedules usual
+rlflow reproduce truth nasrnn --costs measured:cpu
 
 A unit is one graph, seed and schedule. By the schedules `usual` and `own`, world models and controllers are those of
 `rlflow reproduce controllers`, whose runs are shared. By `usual`, everything plays in a dream that was recollected by
@@ -29,13 +30,13 @@ from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path
 from experiments.pipeline.learning import Learning, learner, train
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
-from experiments.reproduce.search.controllers import GRAPHS, PLAYERS, QUICK
-from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Play
+from experiments.reproduce.search.controllers import GENERATED, GRAPHS, PLAYERS, QUICK
+from experiments.reproduce.search.plays import PRICES, SECONDS, Play
 from experiments.reproduce.table import UNDEFINED, Table, mean_of
 from experiments.runs.directory import RunDirectory
 from experiments.runs.manifest import make_manifest
 from experiments.runs.progress import ProgressDisplay
-from experiments.runs.result import LARGE_GAP, is_far
+from experiments.runs.result import LARGE_GAP, LEAST_OFFERED, is_far
 from experiments.runs.rounds import best_round
 from experiments.runs.run import Run
 from experiments.studies.exploiters import Planning, beam_plan, cross_entropy_plan
@@ -80,6 +81,10 @@ PLANNING = {"smoke": Planning(width=4, population=8, elites=4, iterations=2), "f
 EPISODES = {"smoke": 2, "full": 40}
 """Dreams of a policy. By half of them the alarm sounds, and the other half are judged."""
 FIGURES = ("gap", "illegal_share", "dreamed_percent", "real_percent", "paying_recall")
+GAP, ILLEGAL = 2.0, 0.02
+"""What the plans of a dream that was mended may be from reality at most [points], and the share of illegal rewrites."""
+TOLD, FALSE, KIND = 0.95, 0.05, 60
+"""How often the alarm should sound where gaps are large, and at most where they are not; and runs of each kind."""
 
 SEEDS = "0,1"
 COLUMNS = {
@@ -101,17 +106,22 @@ FORMATS = dict.fromkeys(("gap", "largest", "illegal", "dreamed", "real", "recall
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this table has."""
-    add_graphs(parser, ", ".join(GRAPHS))
+    add_graphs(parser, f"{', '.join(GRAPHS)}, {GENERATED[0]} to {GENERATED[-1]}")
     add_seeds(parser, SEEDS)
+    parser.add_argument("--costs", metavar="NAME", default=PRICES, help=f"what is learned and dreamed of ({PRICES})")
     parser.add_argument("--schedules", metavar="A,B", help=f"how world models learn (all: {', '.join(SCHEDULES)})")
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Trains and judges each graph by each schedule with each seed; finished units are not done again."""
-    names, schedules = chosen_graphs(options, GRAPHS, QUICK), named(options.schedules, SCHEDULES, "schedule")
-    seeds = chosen_seeds(options, SEEDS)
+    names = chosen_graphs(options, (*GRAPHS, *GENERATED), QUICK)
+    schedules, seeds = named(options.schedules, SCHEDULES, "schedule"), chosen_seeds(options, SEEDS)
     units = [
-        Unit(f"{name} {schedule} seed {seed}", partial(judged, name, schedule, options.scale, seed))
+        Unit(
+            f"{name} {schedule} seed {seed}",
+            partial(judged, name, schedule, options.scale, seed, options.costs),
+            measures=play_of(name, schedule, options.scale, seed, costs=options.costs).measures_costs,
+        )
         for seed in seeds
         for name in names
         for schedule in schedules
@@ -123,14 +133,14 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         FORMATS,
         list(rows_of(records)),
         options.command_line,
-        f"{ON_PAPER[0]}; {len(RuleSet.default())} rules.",
+        f"costs={options.costs}; {len(RuleSet.default())} rules.",
         finding(records),
     )
 
 
-def judged(name: str, schedule: str, scale: str, seed: int, progress: ProgressDisplay) -> Record:
+def judged(name: str, schedule: str, scale: str, seed: int, costs: str, progress: ProgressDisplay) -> Record:
     """Returns the record of one unit; a finished one is not done again."""
-    plays = {controller: play_of(name, schedule, scale, seed, controller) for controller in PLAYED_BY}
+    plays = {controller: play_of(name, schedule, scale, seed, controller, costs) for controller in PLAYED_BY}
     first, own = plays[PPO], SCHEDULES[schedule].own
     settings = {
         **first.settings,
@@ -152,7 +162,7 @@ def judged(name: str, schedule: str, scale: str, seed: int, progress: ProgressDi
         players = judge(learnings, Run(first.config, others, progress), configs, schedule, scale)
         return {"settings": settings, "graph": name, "schedule": schedule, "seed": seed, "players": players}
 
-    return once(NAME, unit, settings, work, anywhere=True, agree=same_effect)
+    return once(NAME, unit, settings, work, anywhere=not first.measures_costs, agree=same_effect)
 
 
 def _own_settings(plays: Mapping[str, Play], schedule: Schedule) -> Record:
@@ -161,14 +171,15 @@ def _own_settings(plays: Mapping[str, Play], schedule: Schedule) -> Record:
     return {"rounds": schedule.rounds, **sections}
 
 
-def play_of(name: str, schedule: str, scale: str, seed: int, controller: str = PPO) -> Play:
+def play_of(name: str, schedule: str, scale: str, seed: int, controller: str = PPO, costs: str = PRICES) -> Play:
     """Returns the play whose world models and controller a unit judges; a quick look has two rounds of recollection."""
     row, settings = PLAYED_BY[controller], SCHEDULES[schedule].settings
     player = PLAYERS[row]
     if scale == "smoke" and SCHEDULES[schedule].rounds:
         settings = (*settings, "recollect.rounds=2")
     player = replace(player, settings=(*player.settings, *settings))
-    return Play(name, row + f", {schedule}" * bool(SCHEDULES[schedule].settings), player, scale, SECONDS[scale], seed)
+    row += f", {schedule}" * bool(SCHEDULES[schedule].settings)
+    return Play(name, row, player, scale, SECONDS[scale], seed, costs)
 
 
 def planned_episodes(schedule: str, scale: str) -> int:
@@ -273,11 +284,24 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
 
 
 def finding(records: Sequence[Record]) -> str:
-    """Returns how often the alarm sounds where gaps are large, and where they are not, in a sentence."""
+    """Returns how many dreams are near reality, and whether the alarm tells those that are not, in a few sentences."""
+    mended = [run for record in records if SCHEDULES[record["schedule"]].rounds for run in record["players"].values()]
+    near = [run["gap"] <= GAP for run in mended]
+    legal = [(run["illegal_share"] or 0.0) <= ILLEGAL for run in mended]
+    offered = [run["paying_recall"] is None or run["paying_recall"] >= LEAST_OFFERED for run in mended]
     runs = [run for record in records for run in record["players"].values() if run["checked"] is not None]
     large, small = ([run for run in runs if is_far(run["gap"]) == is_large] for is_large in (True, False))
     told, false = (sum(is_far(run["checked"]) for run in kind) for kind in (large, small))
     return (
-        f"The alarm sounds in {told} of {len(large)} runs whose gap is over {LARGE_GAP:g} points, and in {false} of "
-        f"{len(small)} others. Searches, which have one plan, do not count here."
+        f"Of {len(mended)} runs with recollection, {sum(near)} are at most {GAP:g} points from reality, {sum(legal)} "
+        f"have at most {ILLEGAL:.0%} illegal rewrites, {sum(offered)} offer at least {LEAST_OFFERED:.0%} of the "
+        f"rewrites that pay, and {sum(map(all, zip(near, legal, offered, strict=True)))} do all three. The alarm "
+        f"sounds in {told} of {len(large)} runs whose gap is over {LARGE_GAP:g} points, where it should in at least "
+        f"{TOLD:.0%}, and in {false} of {len(small)} others, where it should in at most {FALSE:.0%}. Searches, which "
+        f"have one plan, do not count there.{_few(large, small)}"
     )
+
+
+def _few(large: Sequence[Record], small: Sequence[Record]) -> str:
+    """Returns a sentence if there are too few runs of a kind to judge the alarm by; else nothing."""
+    return f" {KIND} runs of each kind are what this is to be judged by." if min(len(large), len(small)) < KIND else ""

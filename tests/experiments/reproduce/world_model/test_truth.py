@@ -77,7 +77,10 @@ def test_players_have_rows_and_the_alarm_is_counted(monkeypatch: pytest.MonkeyPa
     assert rows["usual", "mpc"]["recall"] == "–" and rows["usual", "mpc"]["alarms"] == "1"
     assert (rows["usual", truth.BEAM]["alarms"], rows["usual", truth.BEAM]["large"]) == ("–", "2")
     said = Path("runs/reproduce/truth/README.md").read_text()
-    assert "The alarm sounds in 6 of 10 runs whose gap is over 3 points, and in 0 of 6 others." in said
+    assert "The alarm sounds in 6 of 10 runs whose gap is over 3 points, where it should in at least 95%" in said
+    assert "and in 0 of 6 others" in said and "60 runs of each kind" in said
+    assert "Of 18 runs with recollection, 6 are at most 2 points from reality, 0 have at most 2% illegal" in said
+    assert "6 offer at least 98% of the rewrites that pay, and 0 do all three" in said
     monkeypatch.setattr(truth, "judge", lambda *_: pytest.fail("judged again"))
     assert main(["reproduce", "truth", GRAPH, "--scale", "smoke", "--force"]) == 0
 
@@ -132,12 +135,27 @@ def test_of_the_rounds_that_a_schedule_has_the_one_plays_that_really_saves_most(
 def test_finished_units_are_found_and_depend_on_every_controller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(truth, "judge", lambda *_: {"ppo": figures(1.0, 1.0)})
     progress = make_progress()
-    truth.judged(GRAPH, "own", "smoke", 0, progress)
+    truth.judged(GRAPH, "own", "smoke", 0, truth.PRICES, progress)
     with reading_only():
-        truth.judged(GRAPH, "own", "smoke", 0, progress)
+        truth.judged(GRAPH, "own", "smoke", 0, truth.PRICES, progress)
         monkeypatch.setattr(plays, "SCHEDULES", {"smoke": (*plays.SMALL, "mpc.plans=9")})
         with pytest.raises(UnfinishedError):
-            truth.judged(GRAPH, "own", "smoke", 0, progress)
+            truth.judged(GRAPH, "own", "smoke", 0, truth.PRICES, progress)
+
+
+def test_measured_costs_are_another_unit_and_of_this_machine_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = truth.play_of(GRAPH, "usual", "smoke", 0, costs="measured:cpu")
+    assert play.measures_costs and "setting" in play.settings
+    assert not truth.play_of(GRAPH, "usual", "smoke", 0).measures_costs
+    kept: list[bool] = []
+    monkeypatch.setattr(truth, "once", lambda *_, anywhere, agree: kept.append(anywhere) or {})
+    for costs in (truth.PRICES, "measured:cpu"):
+        truth.judged(GRAPH, "usual", "smoke", 0, costs, make_progress())
+    assert kept == [True, False]
+
+
+def test_unknown_costs_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "measured" in failure(capsys, "reproduce", "truth", GRAPH, "--costs", "meassured:cpu")
 
 
 def test_an_unknown_schedule_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
