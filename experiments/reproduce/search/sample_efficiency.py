@@ -6,7 +6,8 @@ rlflow reproduce sample-efficiency nasrnn --rows climb,taso --seeds 0,1
 Each run begins with the shipped prices, adapted to this machine by the clock (at most 64 kernels), and nothing that
 another run has timed. What learns and what searches find graphs by predicted prices, with as many seconds for a search
 as a climb has; the cheapest of them race against the model. A climb has no other judge than the clock. The ratio of
-each result comes from a last measurement, which decides nothing.
+each result comes from a last measurement, which decides nothing. Figures of each graph show gains against timings and
+against seconds: a climb moves while it times graphs, and all others have their gain at the end of their race.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 from experiments.config.run import load_config
 from experiments.executors.units import Record
@@ -26,10 +29,10 @@ from experiments.reproduce.options import (
     named,
     run_units,
 )
-from experiments.reproduce.search.anytime import reached
+from experiments.reproduce.search.anytime import MOST_TIMED, reached
 from experiments.reproduce.search.default_runs import DefaultRun, ratio_of
 from experiments.reproduce.search.plays import SMALL
-from experiments.reproduce.table import OVER_SEEDS, UNDEFINED, WHOLE, Table, of_seeds
+from experiments.reproduce.table import OVER_SEEDS, UNDEFINED, WHOLE, Table, interval_of_seeds, of_seeds
 from experiments.runs.progress import ProgressDisplay
 
 GRAPHS = ("minilm-l6", "bert-l2-h128", "nasrnn", "resnet18", "inception-v3")
@@ -69,6 +72,8 @@ ROWS: Mapping[str, Row] = {
     "climb": Row("auto"),
 }
 """The rows by name."""
+DREAM = "ppo-dream"
+"""The row that is to need the fewest timings, and at most `MOST_TIMED`."""
 
 COLUMNS = {
     "graph": "as the zoo builds it",
@@ -78,6 +83,8 @@ COLUMNS = {
     **OVER_SEEDS,
     "near": f"runs that reach {NEAR:.0%} of the largest gain of all runs",
     "timings": "whole graphs that these runs have timed until they were there, mean",
+    "fewest": "95 % interval of this mean, lower end",
+    "most": "upper end",
     "timed": "whole graphs that all runs have timed in all, mean",
     "kernels": "timings of kernels, those that adapt the shipped prices included, mean",
     "real_steps": "steps of the exact engine, mean",
@@ -86,7 +93,7 @@ COLUMNS = {
 }
 FORMATS = {
     **dict.fromkeys(("gain", "low", "high", "IQM", "minutes"), ".1f"),
-    **dict.fromkeys(("timings", "timed", "kernels", "real_steps", "dreamed_steps"), ",.0f"),
+    **dict.fromkeys(("timings", "fewest", "most", "timed", "kernels", "real_steps", "dreamed_steps"), ",.0f"),
 }
 
 
@@ -119,6 +126,11 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         options.command_line,
         f"measured:{options.device}, predicted from the shipped prices; {SECONDS} s for each search at full scale.",
         finding(table),
+        figures={
+            f"{name}-{axis}": partial(_draw, name, axis, [each for each in records if each["graph"] == name])
+            for name in dict.fromkeys(record["graph"] for record in records)
+            for axis in AXES
+        },
     )
 
 
@@ -139,6 +151,7 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
         for row in dict.fromkeys(record["row"] for record in of_graph):
             same = [record for record in of_graph if record["row"] == row]
             until = [timings_until(record, enough) for record in same if gain_of(record) >= enough]
+            ends = interval_of_seeds(until, least=0.0) if until else (UNDEFINED,) * 3
             gains = [100 * gain_of(record) for record in same]
             yield {
                 "graph": graph,
@@ -146,7 +159,7 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
                 "seeds": len(same),
                 **of_seeds("gain", gains, largest=WHOLE),
                 "near": len(until),
-                "timings": sum(until) / len(until) if until else UNDEFINED,
+                **dict(zip(("timings", "fewest", "most"), ends, strict=True)),
                 "timed": _mean(same, "end_to_end_timings"),
                 "kernels": _mean(same, "kernel_timings"),
                 **{key: _mean(same, key) for key in ("real_steps", "dreamed_steps")},
@@ -174,15 +187,65 @@ def _mean(records: Sequence[Record], key: str) -> float:
 
 
 def finding(rows: Sequence[Record]) -> str:
-    """Returns which way needs the fewest timings on each graph where there is something to gain, in a sentence."""
-    sentences = []
+    """Returns which way needs the fewest timings on each graph with something to gain, and on which the dream does."""
+    sentences, won, judged = [], [], 0
     for graph in dict.fromkeys(row["graph"] for row in rows):
         near = [row for row in rows if row["graph"] == graph and row["near"] == row["seeds"]]
         if max(row["gain"] for row in rows if row["graph"] == graph) < 100 * WORTH:
             sentences.append(f"{graph}: nothing to gain.")
-        elif near:
+            continue
+        judged += 1
+        if near:
             least = min(near, key=lambda row: row["timings"])
             sentences.append(f"{graph}: {least['row']} with {least['timings']:.0f} timings.")
         else:
             sentences.append(f"{graph}: none comes near with every seed.")
-    return "Fewest timings among the rows that come near the largest gain with every seed. " + " ".join(sentences)
+        if _needs_fewest(near):
+            won.append(graph)
+    named = f" ({', '.join(won)})" if won else ""
+    return (
+        f"Fewest timings among the rows that come near the largest gain with every seed. {' '.join(sentences)} "
+        f"{DREAM} comes near with every seed after at most {MOST_TIMED} timings, and after fewer than every other row "
+        f"beyond the intervals, on {len(won)} of {judged} graphs{named}; elsewhere the dream buys nothing that is seen."
+    )
+
+
+def _needs_fewest(near: Sequence[Record]) -> bool:
+    """Returns whether the dream needs few timings and fewer than all others that come near, beyond the intervals."""
+    dream = next((row for row in near if row["row"] == DREAM), None)
+    if dream is None or dream["most"] == UNDEFINED or dream["timings"] > MOST_TIMED:
+        return False
+    others = [row for row in near if row["row"] != DREAM]
+    return all(row["fewest"] != UNDEFINED and dream["most"] < row["fewest"] for row in others)
+
+
+AXES = {"timings": "whole graphs timed", "seconds": "seconds, learning included"}
+"""What gains are drawn against."""
+
+
+def course_of(record: Record, axis: str) -> list[tuple[float, float]]:
+    """Returns what a run has gained [%] after so many timings or seconds, in steps; the last gain is measured anew."""
+    at = {"timings": float(record["counts"]["end_to_end_timings"]), "seconds": 60 * float(record["minutes"])}[axis]
+    moves = [
+        (float(timed if axis == "timings" else passed), 100 * (1 - ratio)) for passed, timed, ratio in record["curve"]
+    ]
+    return [(0.0, 0.0), *moves, (max([at, *(place for place, _ in moves)]), 100 * gain_of(record))]
+
+
+def mean_course(courses: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float, float]]:
+    """Returns the mean of values that change in steps, one course for each seed."""
+    places = sorted({place for course in courses for place, _ in course})
+    return [
+        (place, sum([gain for at, gain in course if at <= place][-1] for course in courses) / len(courses))
+        for place in places
+    ]
+
+
+def _draw(name: str, axis: str, records: Sequence[Record], path: Path) -> None:
+    from experiments.reports.plots import plot_steps
+
+    lines = {
+        row: mean_course([course_of(record, axis) for record in records if record["row"] == row])
+        for row in dict.fromkeys(record["row"] for record in records)
+    }
+    plot_steps(path, f"{name}: gain against {axis}, mean of the seeds", lines, AXES[axis], "% of the model's time")

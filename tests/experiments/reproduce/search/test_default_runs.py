@@ -194,7 +194,11 @@ def test_ways_to_find_a_graph_are_compared_by_their_timings(
     assert [row["row"] for row in rows] == ["taso", "climb", "ppo-dream"]
     assert all((row["near"], float(row["timed"]), float(row["kernels"])) == ("2", 12, 0) for row in rows)
     assert [float(row["timings"]) for row in rows] == [20, 7, 12]
-    assert f"{GRAPH}: climb with 7 timings." in Path("runs/reproduce/sample-efficiency/README.md").read_text()
+    assert [float(row[end]) for row in rows for end in ("fewest", "most")] == [20, 20, 7, 7, 12, 12]
+    said = Path("runs/reproduce/sample-efficiency/README.md").read_text()
+    assert f"{GRAPH}: climb with 7 timings." in said and "on 0 of 1 graphs; elsewhere the dream buys nothing" in said
+    for axis in sample_efficiency.AXES:
+        assert list(Path("runs/reproduce/sample-efficiency").glob(f"figure*{axis}.png")), axis
     assert [request.config.controller for request in requests] == ["taso"] * 2 + ["climb"] * 2 + ["ppo"] * 2
     assert all(request.config.evaluate.climb_seconds == 0 for request in requests[4:])
     assert "No row is called 'tasso'" in failure(capsys, "reproduce", "sample-efficiency", GRAPH, "--rows", "tasso")
@@ -204,6 +208,31 @@ def test_all_timings_count_where_the_last_measurement_is_better_than_the_journal
     record = {"curve": CURVE, "counts": {"end_to_end_timings": 40}}
     assert [sample_efficiency.timings_until(record, gain) for gain in (0.05, 0.2, 0.3)] == [3, 9, 40]
     assert sample_efficiency.timings_until({**record, "curve": []}, 0.1) == 40
+
+
+def test_the_dream_wins_only_beyond_the_intervals_and_with_few_timings() -> None:
+    def row(name: str, timings: float, width: float = 1.0) -> Record:
+        ends = {"timings": timings, "fewest": timings - width, "most": timings + width}
+        return {"graph": GRAPH, "row": name, "seeds": 2, "near": 2, "gain": 9.0, **ends}
+
+    won = "on 1 of 1 graphs (squeezenet1.1-tiny)"
+    assert won in sample_efficiency.finding([row("ppo-dream", 10), row("climb", 20)])
+    for rows in ([row("ppo-dream", 10), row("climb", 11)], [row("ppo-dream", 70), row("climb", 90)]):
+        assert won not in sample_efficiency.finding(rows)
+    far = row("climb", 5) | {"near": 1}
+    assert won in sample_efficiency.finding([row("ppo-dream", 10), far]), "who does not come near needs no timings"
+
+
+def test_courses_of_seeds_have_a_mean_at_every_step() -> None:
+    record = {"curve": CURVE, "counts": {"end_to_end_timings": 40}, "minutes": 1.0, "ratio": 0.75, "verdict": "faster"}
+    assert sample_efficiency.course_of(record, "timings") == [
+        (0, 0),
+        (3, pytest.approx(10)),
+        (9, pytest.approx(20)),
+        (40, 25),
+    ]
+    assert [at for at, _ in sample_efficiency.course_of(record, "seconds")] == [0, 1, 20, 60]
+    assert sample_efficiency.mean_course([[(0, 0), (4, 8)], [(0, 0), (2, 4)]]) == [(0, 0), (2, 2), (4, 6)]
 
 
 def test_a_run_from_the_shipped_prices_has_a_database_of_its_own(
