@@ -173,12 +173,15 @@ def finding(records: Sequence[Record], seconds: int) -> str:
     Args:
       seconds: the time of a search.
     """
+    rows = [name for name in JUDGED if any(record["controller"] == name for record in records)]
+    if not rows:
+        return f"Nothing is judged: the table has neither {' nor '.join(f'`{name}`' for name in JUDGED)}."
     better, worse, longer, judged = [], [], [], 0
     for graph in dict.fromkeys(record["graph"] for record in records):
         here = [record for record in records if record["graph"] == graph]
-        learned = _best(record for record in here if record["controller"] in JUDGED)
+        learned = _best(record for record in here if record["controller"] in rows)
         searched = _best(record for record in here if not record["world"])
-        if learned is None or searched is None or max(learned[1], searched[1]) < 100 * WORTH:
+        if learned is None or searched is None or max(float(record["own"]) for record in here) < 100 * WORTH:
             continue
         judged += 1
         text = f"{graph} ({learned[0]} {learned[1]:.1f} %, {searched[0]} {searched[1]:.1f} %)"
@@ -189,10 +192,11 @@ def finding(records: Sequence[Record], seconds: int) -> str:
         took = [float(record["minutes"]) for record in here if record["controller"] == learned[0]]
         if 60 * (minutes := sum(took) / len(took)) > seconds:
             longer.append(f"{graph} ({minutes:.1f} minutes)")
+    named = " and ".join(f"`{name}`" for name in rows)
     return (
-        f"By the mean of the seeds, the better one of {' and '.join(f'`{name}`' for name in JUDGED)} gains over "
-        f"{BETTER:.0%} more than every search on {_listed(better, judged)}. It gains over {WORTH:.0%} less than the "
-        f"best search on {_listed(worse, judged)}. It took longer than the {seconds} s of a search on "
+        f"By the mean of the seeds, {'the better one of ' * (len(rows) > 1)}{named} gains over {BETTER:.0%} more than "
+        f"every search on {_listed(better, judged)}. It gains over {WORTH:.0%} less than the best search on "
+        f"{_listed(worse, judged)}. It took longer than the {seconds} s of a search on "
         f"{_listed(longer, judged)}. Graphs on which nobody gains {WORTH:.0%} do not count."
     )
 

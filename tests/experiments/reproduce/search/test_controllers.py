@@ -115,8 +115,17 @@ def test_learning_wins_only_where_it_gains_more_than_every_search() -> None:
     assert "1 of 3 graphs: won (ppo dream 21.5 %, taso 20.0 %)" in said
     assert "1 of 3 graphs: lost (mcts 19.0 %, taso 20.0 %)" in said
     assert "longer than the 400 s of a search on 0 of 3 graphs" in said
+    assert "the better one of `ppo dream` and `mcts` gains" in said
     slow = [each | {"minutes": 9.0} if each["graph"] == "won" else each for each in records]
     assert "search on 1 of 3 graphs: won (9.0 minutes)" in finding(slow, 400)
+
+
+def test_only_rows_that_the_table_has_are_judged() -> None:
+    real, searched = record("a", "ppo real", 9.0, world="real"), record("a", "taso", 0.5)
+    said = finding([searched, real, record("a", "mcts", 0.4, world="real")], 400)
+    assert "By the mean of the seeds, `mcts` gains over 5% more" in said
+    assert "1 of 1 graphs: a (mcts 0.4 %, taso 0.5 %)" in said, "the best known gain is that of ppo real"
+    assert finding([searched, real], 400) == "Nothing is judged: the table has neither `ppo dream` nor `mcts`."
 
 
 def test_rows_are_chosen_by_the_name_of_their_controller() -> None:
