@@ -187,35 +187,50 @@ def _mean(records: Sequence[Record], key: str) -> float:
 
 
 def finding(rows: Sequence[Record]) -> str:
-    """Returns which way needs the fewest timings on each graph with something to gain, and on which the dream does."""
-    sentences, won, judged = [], [], 0
+    """Returns who needs the fewest timings on each graph with something to gain, and what the dream needs beside it."""
+    sentences, few, first, judged = [], [], [], 0
+    dreams = any(row["row"] == DREAM for row in rows)
     for graph in dict.fromkeys(row["graph"] for row in rows):
-        near = [row for row in rows if row["graph"] == graph and row["near"] == row["seeds"]]
-        if max(row["gain"] for row in rows if row["graph"] == graph) < 100 * WORTH:
+        here = [row for row in rows if row["graph"] == graph]
+        near = [row for row in here if row["near"] == row["seeds"]]
+        if max(row["gain"] for row in here) < 100 * WORTH:
             sentences.append(f"{graph}: nothing to gain.")
             continue
         judged += 1
+        dream = next((row for row in near if row["row"] == DREAM), None)
         if near:
             least = min(near, key=lambda row: row["timings"])
-            sentences.append(f"{graph}: {least['row']} with {least['timings']:.0f} timings.")
+            found = f"{graph}: {least['row']} with {least['timings']:.0f} timings"
         else:
-            sentences.append(f"{graph}: none comes near with every seed.")
-        if _needs_fewest(near):
-            won.append(graph)
-    named = f" ({', '.join(won)})" if won else ""
-    return (
-        f"Fewest timings among the rows that come near the largest gain with every seed. {' '.join(sentences)} "
-        f"{DREAM} comes near with every seed after at most {MOST_TIMED} timings, and after fewer than every other row "
-        f"beyond the intervals, on {len(won)} of {judged} graphs{named}; elsewhere the dream buys nothing that is seen."
-    )
+            found = f"{graph}: none comes near with every seed"
+        if dream is not None:
+            sentences.append(f"{found}; {DREAM} needs {_with_interval(dream)}.")
+            few += [graph] * (dream["timings"] <= MOST_TIMED)
+            first += [graph] * (len(here) > 1 and _needs_fewest(dream, [row for row in near if row is not dream]))
+        else:
+            sentences.append(f"{found}{f'; {DREAM} does not' * (dreams and bool(near))}.")
+    both = [graph for graph in few if graph in first]
+    named = f" ({', '.join(both)})" if both else ""
+    verdict = f"Without the row {DREAM}, nothing is said of what a dream buys."
+    if dreams:
+        verdict = (
+            f"{DREAM} comes near with every seed after at most {MOST_TIMED} timings on {len(few)} of {judged} graphs, "
+            f"and after fewer than every other row beyond the intervals on {len(first)}. Both hold on {len(both)} of "
+            f"{judged} graphs{named}; elsewhere the dream buys nothing that is seen."
+        )
+    heading = "Fewest timings among the rows that come near the largest gain with every seed."
+    return f"{heading} {' '.join(sentences)} {verdict}"
 
 
-def _needs_fewest(near: Sequence[Record]) -> bool:
-    """Returns whether the dream needs few timings and fewer than all others that come near, beyond the intervals."""
-    dream = next((row for row in near if row["row"] == DREAM), None)
-    if dream is None or dream["most"] == UNDEFINED or dream["timings"] > MOST_TIMED:
+def _with_interval(row: Record) -> str:
+    ends = "" if row["most"] == UNDEFINED else f" [{row['fewest']:.0f}, {row['most']:.0f}]"
+    return f"{row['timings']:.0f}{ends}"
+
+
+def _needs_fewest(dream: Record, others: Sequence[Record]) -> bool:
+    """Returns whether the dream needs fewer timings than all others that come near, beyond the intervals."""
+    if dream["most"] == UNDEFINED:
         return False
-    others = [row for row in near if row["row"] != DREAM]
     return all(row["fewest"] != UNDEFINED and dream["most"] < row["fewest"] for row in others)
 
 

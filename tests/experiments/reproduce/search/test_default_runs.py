@@ -196,7 +196,8 @@ def test_ways_to_find_a_graph_are_compared_by_their_timings(
     assert [float(row["timings"]) for row in rows] == [20, 7, 12]
     assert [float(row[end]) for row in rows for end in ("fewest", "most")] == [20, 20, 7, 7, 12, 12]
     said = Path("runs/reproduce/sample-efficiency/README.md").read_text()
-    assert f"{GRAPH}: climb with 7 timings." in said and "on 0 of 1 graphs; elsewhere the dream buys nothing" in said
+    assert f"{GRAPH}: climb with 7 timings; ppo-dream needs 12 [12, 12]." in said
+    assert "at most 64 timings on 1 of 1 graphs" in said and "beyond the intervals on 0. Both hold on 0 of 1" in said
     for axis in sample_efficiency.AXES:
         assert list(Path("runs/reproduce/sample-efficiency").glob(f"figure*{axis}.png")), axis
     assert [request.config.controller for request in requests] == ["taso"] * 2 + ["climb"] * 2 + ["ppo"] * 2
@@ -219,6 +220,11 @@ def test_the_dream_wins_only_beyond_the_intervals_and_with_few_timings() -> None
     assert won in sample_efficiency.finding([row("ppo-dream", 10), row("climb", 20)])
     for rows in ([row("ppo-dream", 10), row("climb", 11)], [row("ppo-dream", 70), row("climb", 90)]):
         assert won not in sample_efficiency.finding(rows)
+    many = sample_efficiency.finding([row("ppo-dream", 70), row("climb", 90)])
+    assert "ppo-dream needs 70 [69, 71]" in many and "at most 64 timings on 0 of 1 graphs" in many
+    assert "beyond the intervals on 1. Both hold on 0 of 1 graphs; elsewhere the dream buys nothing" in many
+    assert won not in sample_efficiency.finding([row("ppo-dream", 10)]), "there is nothing to compare it with"
+    assert "Without the row ppo-dream, nothing is said" in sample_efficiency.finding([row("climb", 10)])
     far = row("climb", 5) | {"near": 1}
     assert won in sample_efficiency.finding([row("ppo-dream", 10), far]), "who does not come near needs no timings"
 
