@@ -88,6 +88,7 @@ class DefaultRun:
       variant: name of the settings if they are not the defaults.
       preset, changes: the settings, as for `--preset` and `--set`; `changes` come after those of the scale.
       from_prior: whether the run begins with the shipped prices alone, in a database of its own.
+      costs: the kind of costs on the device: `measured` or `endtoend`.
     """
 
     model: str
@@ -99,6 +100,7 @@ class DefaultRun:
     preset: str = "auto"
     changes: tuple[str, ...] = ()
     from_prior: bool = False
+    costs: str = "measured"
 
     @property
     def name(self) -> str:
@@ -108,7 +110,8 @@ class DefaultRun:
     @property
     def config(self) -> RunConfig:
         """The settings of the run."""
-        values = {"costs": f"measured:{self.device}", "device": self.device, "seed": self.seed, **CHANGES[self.scale]}
+        costs = f"{self.costs}:{self.device}"
+        values = {"costs": costs, "device": self.device, "seed": self.seed, **CHANGES[self.scale]}
         return resolved(load_config(self.preset, values, self.changes))
 
     @property

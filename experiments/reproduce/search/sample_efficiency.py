@@ -2,12 +2,19 @@
 
 rlflow reproduce sample-efficiency
 rlflow reproduce sample-efficiency nasrnn --rows climb,taso --seeds 0,1
+rlflow reproduce sample-efficiency nasrnn --costs endtoend
 
 Each run begins with the shipped prices, adapted to this machine by the clock (at most 64 kernels), and nothing that
 another run has timed. What learns and what searches find graphs by predicted prices, with as many seconds for a search
 as a climb has; the cheapest of them race against the model. A climb has no other judge than the clock. The ratio of
-each result comes from a last measurement, which decides nothing. Figures of each graph show gains against timings and
-against seconds: a climb moves while it times graphs, and all others have their gain at the end of their race.
+each result comes from a last measurement, which decides nothing.
+
+By `--costs endtoend`, no price is predicted: what learns and what searches prices whole graphs by the clock, and these
+timings count too.
+
+Figures of each graph show gains against timings and against seconds: a climb moves while it times graphs, and all
+others have their gain at the end of their race. What they have found before has costs by the prices alone, of which no
+record says what they are by the clock, so that there is no finer course of them.
 """
 
 from __future__ import annotations
@@ -19,6 +26,7 @@ from functools import partial
 from pathlib import Path
 
 from experiments.config.run import load_config
+from experiments.errors import UserError
 from experiments.executors.units import Record
 from experiments.reproduce.options import (
     add_device,
@@ -42,6 +50,8 @@ NEAR = 0.95
 WORTH = 0.01
 """A graph does not count if the largest known gain is below this."""
 SECONDS = 300
+COSTS = {"measured": "predicted from the shipped prices", "endtoend": "whole graphs by the clock"}
+"""The kinds of costs that there are on every device, and what they are."""
 _ALONE = "evaluate.climb_seconds=0"
 """No climb goes on from what a controller has found."""
 
@@ -106,15 +116,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_graphs(parser, ", ".join(GRAPHS))
     add_device(parser)
     add_seeds(parser, SEEDS)
+    parser.add_argument(
+        "--costs", default=next(iter(COSTS)), metavar="KIND", help=f"{' or '.join(COSTS)}, on the device (%(default)s)"
+    )
     parser.add_argument("--rows", metavar="A,B,…", help=f"rows of the table (all: {', '.join(ROWS)})")
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Optimises each graph in each way with each seed; finished runs are not done again."""
     names, rows = chosen_graphs(options, GRAPHS, GRAPHS[:1]), list(named(options.rows, ROWS, "row"))
-    seeds = chosen_seeds(options, SEEDS)
+    seeds, costs = chosen_seeds(options, SEEDS), chosen_costs(options)
     runs = [
-        (row, run_of(row, name, options.scale, options.device, seed))
+        (row, run_of(row, name, options.scale, options.device, seed, costs))
         for name in names
         for row in rows
         for seed in seeds
@@ -128,7 +141,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         FORMATS,
         table,
         options.command_line,
-        f"measured:{options.device}, predicted from the shipped prices; {SECONDS} s for each search at full scale.",
+        f"{costs}:{options.device}, {COSTS[costs]}; {SECONDS} s for each search at full scale.",
         finding(table),
         figures={
             f"{name}-{axis}": partial(_draw, name, axis, [each for each in records if each["graph"] == name])
@@ -138,13 +151,28 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     )
 
 
-def run_of(row: str, model: str, scale: str, device: str, seed: int) -> DefaultRun:
+def chosen_costs(options: argparse.Namespace) -> str:
+    """Returns the kind of costs.
+
+    Raises:
+      UserError: it is not in `COSTS`.
+    """
+    if options.costs not in COSTS:
+        raise UserError(
+            f"--costs expects {' or '.join(COSTS)}, got '{options.costs}'. The device, {options.device} here, is that "
+            "of --device."
+        )
+    return str(options.costs)
+
+
+def run_of(row: str, model: str, scale: str, device: str, seed: int, costs: str = "measured") -> DefaultRun:
     """Returns the run of one row on one graph with one seed."""
     way = ROWS[row]
     changes = way.settings if way.learns else (*way.settings, f"search.seconds={SECONDS}")
     if scale == "smoke":
-        changes = (*way.settings, *SMALL) if way.learns else way.settings
-    return DefaultRun(model, scale, device, seed, False, row, way.preset, changes, from_prior=True)
+        rough = ("measure.resolution=0.5",) if costs == "endtoend" else ()
+        changes = (*way.settings, *(SMALL if way.learns else ()), *rough)
+    return DefaultRun(model, scale, device, seed, False, row, way.preset, changes, from_prior=True, costs=costs)
 
 
 def rows_of(records: Sequence[Record]) -> Iterator[Record]:
