@@ -24,8 +24,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from environment.costs import registry as cost_models
 from experiments.config.effect import same_effect
-from experiments.config.run import RunConfig
+from experiments.config.run import MEASURED_COSTS, RunConfig
+from experiments.errors import UserError
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path
 from experiments.pipeline.learning import Learning, learner, train
@@ -117,16 +119,13 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     names = chosen_graphs(options, (*GRAPHS, *GENERATED), QUICK)
     schedules, seeds = named(options.schedules, SCHEDULES, "schedule"), chosen_seeds(options, SEEDS)
     units = [
-        Unit(
-            f"{name} {schedule} seed {seed}",
-            partial(judged, name, schedule, options.scale, seed, options.costs),
-            measures=play_of(name, schedule, options.scale, seed, costs=options.costs).measures_costs,
-        )
+        Unit(f"{name} {schedule} seed {seed}", partial(judged, name, schedule, options.scale, seed, options.costs))
         for seed in seeds
         for name in names
         for schedule in schedules
     ]
-    records = run_units(units, options, progress)
+    measures = RunConfig(costs=options.costs).measures_costs
+    records = run_units(units, options, progress, measures=measures, times_tensorflow=False)
     return Table(
         "How far dreams are from reality",
         COLUMNS,
@@ -179,7 +178,20 @@ def play_of(name: str, schedule: str, scale: str, seed: int, controller: str = P
         settings = (*settings, "recollect.rounds=2")
     player = replace(player, settings=(*player.settings, *settings))
     row += f", {schedule}" * bool(SCHEDULES[schedule].settings)
-    return Play(name, row, player, scale, SECONDS[scale], seed, costs)
+    return Play(name, row, player, scale, SECONDS[scale], seed, costs, device_of(costs))
+
+
+def device_of(costs: str) -> str:
+    """Returns the device of a unit: the one that its costs are measured on, else the CPU, where all runs are made.
+
+    Raises:
+      UserError: a parameter of the costs is unknown.
+    """
+    try:
+        name = cost_models.parse(costs)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    return name.place if name.kind in MEASURED_COSTS and name.place and not name.is_file else "cpu"
 
 
 def planned_episodes(schedule: str, scale: str) -> int:

@@ -154,8 +154,21 @@ def test_measured_costs_are_another_unit_and_of_this_machine_alone(monkeypatch: 
     assert kept == [True, False]
 
 
-def test_unknown_costs_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "measured" in failure(capsys, "reproduce", "truth", GRAPH, "--costs", "meassured:cpu")
+def test_measured_costs_are_of_their_device() -> None:
+    of_costs = {
+        costs: truth.play_of(GRAPH, "usual", "smoke", 0, costs=costs) for costs in ("measured:cuda", "a.sqlite")
+    }
+    assert [play.config.device for play in of_costs.values()] == ["cuda", "cpu"]
+
+
+def test_units_with_measured_costs_run_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("reproduce", "truth", GRAPH, "--scale", "smoke", "--costs", "measured:cpu", "--processes", "2")
+    assert "--processes is 2, but truth measures times" in failure(capsys, *command)
+
+
+@pytest.mark.parametrize("costs", ["meassured:cpu", "measured:cpu:nois=resampled"])
+def test_unknown_costs_are_refused(costs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "measured" in failure(capsys, "reproduce", "truth", GRAPH, "--costs", costs)
 
 
 def test_an_unknown_schedule_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
