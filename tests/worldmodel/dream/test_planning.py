@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.worldmodel.toy_world import ToyEnv
-from worldmodel.accuracy.exploit import compare, plan_replayed, points
+from worldmodel.accuracy.exploit import compare, dreamed_beside, plan_replayed, points
 from worldmodel.config import DreamConfig
 from worldmodel.dream.dream_env import DreamEnv
 from worldmodel.dream.planning import Plan, beam_search, cross_entropy_planning, rows_of
@@ -17,6 +17,7 @@ from worldmodel.errors import NonFinitePrediction
 from worldmodel.world_model import WorldModel
 
 DEPTH = 4
+CERTAIN = DreamConfig(temperature=0.0, legal_from=0.5)
 Search = Callable[[DreamEnv, int], Plan]
 
 
@@ -27,7 +28,7 @@ def env() -> ToyEnv:
 
 @pytest.fixture(scope="module")
 def dream(world_model: WorldModel, env: ToyEnv) -> DreamEnv:
-    return DreamEnv.of_root(world_model, env, DreamConfig(temperature=0.0, legal_from=0.5))
+    return DreamEnv.of_root(world_model, env, CERTAIN)
 
 
 def dreamed(dream: DreamEnv, actions: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -154,7 +155,7 @@ def test_a_plan_is_judged_by_what_reality_makes_of_it(
     search: Search, dream: DreamEnv, world_model: WorldModel, env: ToyEnv
 ) -> None:
     plan = search(dream, 12)
-    trajectory = plan_replayed(world_model, env, plan)
+    trajectory = plan_replayed(world_model, env, plan, dream)
     assert trajectory.dreamed_percent == (0.0, *(points(total) for total in plan.totals))
     assert trajectory.actions == tuple(map(tuple, world_model.table.decode(np.array(plan.actions)).tolist()))
     env.reset()
@@ -163,6 +164,10 @@ def test_a_plan_is_judged_by_what_reality_makes_of_it(
         env.rewrite(*pair)
     assert trajectory.real_percent[-1] == pytest.approx(100 * (1 - env.cost_ms() / start_ms))
     assert compare([trajectory]).gap == pytest.approx(abs(trajectory.gap))
+    (beside,) = dreamed_beside(world_model, env, [(plan.actions, trajectory.real_percent)], config=CERTAIN)
+    for found, same in zip(trajectory.offers, beside.offers, strict=True):
+        np.testing.assert_array_equal(found, same)
+    assert len(trajectory.offers.offered), "something pays along the plan"
 
 
 @pytest.mark.parametrize(

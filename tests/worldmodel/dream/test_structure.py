@@ -130,7 +130,7 @@ def test_searches_find_plans_that_can_be_carried_out(env: GraphSubstitutionEnv, 
         cross_entropy_planning(dream, depth=6, population=32, elites=4, iterations=3, seed=0),
     )
     for plan in plans:
-        tried = plan_replayed(world_model, env, plan)
+        tried = plan_replayed(world_model, env, plan, dream)
         assert plan.actions and tried.illegal == 0 and len(tried.real_percent) == len(tried.dreamed_percent)
 
 
