@@ -83,8 +83,10 @@ PLANNING = {"smoke": Planning(width=4, population=8, elites=4, iterations=2), "f
 EPISODES = {"smoke": 2, "full": 40}
 """Dreams of a policy. By half of them the alarm sounds, and the other half are judged."""
 FIGURES = ("gap", "illegal_share", "dreamed_percent", "real_percent", "paying_recall")
-GAP, ILLEGAL = 2.0, 0.02
-"""What the plans of a dream that was mended may be from reality at most [points], and the share of illegal rewrites."""
+JUDGED = (PPO, CMAES, MPC, BEAM)
+"""The players whose plans are to be true in a dream that was mended."""
+GAP, ILLEGAL, ROUNDS = 2.0, 0.02, 2
+"""What these plans may be from reality at most [points], their share of illegal rewrites, and the rounds of mending."""
 TOLD, FALSE, KIND = 0.95, 0.05, 60
 """How often the alarm should sound where gaps are large, and at most where they are not; and runs of each kind."""
 
@@ -99,9 +101,15 @@ COLUMNS = {
     "illegal": "rewrites of these plans that are not legal in reality [%]",
     "dreamed": "dreamed improvement, mean [%]",
     "real": "real improvement of the same plans, mean [%]",
-    "recall": "share of the rewrites that really pay along its plans that the dream offers [%]",
-    "alarms": f"runs in which the alarm sounds: other plans of the player are over {LARGE_GAP:g} points apart",
+    "recall": "share of the rewrites that really pay along its plans that the dream offers [%]; none where nothing "
+    "pays, or a unit is from before searches kept it",
+    "alarms": f"runs in which the alarm sounds: other plans of the player are over {LARGE_GAP:g} points apart; none of "
+    "searches, which have one plan",
     "large": f"runs whose gap is over {LARGE_GAP:g} points",
+    "omission_alarms": f"runs in which the alarm of omissions sounds: the dream offers less than {LEAST_OFFERED:.0%} "
+    "of what pays along other plans of the player; none of searches, which have one plan, none where nothing pays, and "
+    "none in units from before it was kept",
+    "omitting": f"runs whose recall is under {LEAST_OFFERED:.0%}",
 }
 FORMATS = dict.fromkeys(("gap", "largest", "illegal", "dreamed", "real", "recall"), ".2f")
 
@@ -204,8 +212,8 @@ def judge(
 ) -> dict[str, Record]:
     """Returns the figures of every player in the dream of the round whose controller plays.
 
-    These are `FIGURES`, and under "checked" the gap of other plans, by which a run's alarm sounds; None if the player
-    has one plan only.
+    These are `FIGURES`, and under "checked" and "checked_recall" the gap and the recall of other plans, by which a
+    run's alarms sound; None if the player has one plan only, and if nothing pays along them.
 
     Args:
       learnings: the world models in whose dreams each controller plays.
@@ -233,9 +241,18 @@ def judge(
     for player, plans in played.items():
         half = len(plans) // 2
         compared = dataclasses.asdict(compare(plans[half:]))
-        figures = {key: value if math.isfinite(value := compared[key]) else None for key in FIGURES}
-        found[player] = {**figures, "checked": compare(plans[:half]).gap if half else None}
+        figures = {key: _known(compared[key]) for key in FIGURES}
+        checked = compare(plans[:half]) if half else None
+        found[player] = {
+            **figures,
+            "checked": checked and checked.gap,
+            "checked_recall": checked and _known(checked.paying_recall),
+        }
     return found
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _round_that_plays(learning: Learning, rounds: int) -> int:
@@ -292,28 +309,69 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
                 "recall": mean_of(runs, "paying_recall", 100),
                 "alarms": UNDEFINED if runs[0]["checked"] is None else sum(is_far(run["checked"]) for run in runs),
                 "large": sum(is_far(run["gap"]) for run in runs),
+                **{key: _omitting(runs, figure) for key, figure in OMISSIONS.items()},
             }
 
 
+OMISSIONS = {"omission_alarms": "checked_recall", "omitting": "paying_recall"}
+"""The columns that count the runs with too few offers, and the figure of each."""
+
+
+def _omitting(runs: Sequence[Record], figure: str) -> int | str:
+    """Returns how many runs offer too few of the rewrites that pay; units from before a figure was kept have none."""
+    known = [run[figure] for run in runs if run.get(figure) is not None]
+    return sum(recall < LEAST_OFFERED for recall in known) if known else UNDEFINED
+
+
 def finding(records: Sequence[Record]) -> str:
-    """Returns how many dreams are near reality, and whether the alarm tells those that are not, in a few sentences."""
-    mended = [run for record in records if SCHEDULES[record["schedule"]].rounds for run in record["players"].values()]
-    near = [run["gap"] <= GAP for run in mended]
-    legal = [(run["illegal_share"] or 0.0) <= ILLEGAL for run in mended]
-    offered = [run["paying_recall"] is None or run["paying_recall"] >= LEAST_OFFERED for run in mended]
+    """Returns which goals are reached: what mended dreams are worth by each schedule, and whether the alarms tell."""
+    mended = [name for name in dict.fromkeys(record["schedule"] for record in records) if SCHEDULES[name].rounds]
+    sentences = [_truth([record for record in records if record["schedule"] == name], name) for name in mended]
     runs = [run for record in records for run in record["players"].values() if run["checked"] is not None]
     large, small = ([run for run in runs if is_far(run["gap"]) == is_large] for is_large in (True, False))
     told, false = (sum(is_far(run["checked"]) for run in kind) for kind in (large, small))
+    enough = "and there are as many" if min(len(large), len(small)) >= KIND else "and these are too few"
+    sentences.append(
+        f"The alarm sounds in {told} of {len(large)} runs whose gap is over {LARGE_GAP:g} points (goal: at least "
+        f"{TOLD:.0%}, {_verdict(told >= TOLD * len(large), large)}), and in {false} of {len(small)} others (goal: at "
+        f"most {FALSE:.0%}, {_verdict(false <= FALSE * len(small), small)}). It is to be judged by at least {KIND} "
+        f"runs of each kind, {enough}. Searches, which have one plan, do not count there."
+    )
+    return " ".join([*sentences, _omissions(runs)])
+
+
+def _truth(records: Sequence[Record], schedule: str) -> str:
+    """Returns how true the plans of the players that are judged are by a schedule, in a sentence."""
+    runs = [run for record in records for player, run in record["players"].items() if player in JUDGED]
+    gaps = [run["gap"] for run in runs]
+    illegal = [run["illegal_share"] or 0.0 for run in runs]
+    recalls = [run["paying_recall"] for run in runs if run["paying_recall"] is not None]
+    near = sum(gap <= GAP for gap in gaps)
+    legal = sum(share <= ILLEGAL for share in illegal)
+    offered = sum(recall >= LEAST_OFFERED for recall in recalls)
+    rounds = SCHEDULES[schedule].rounds
+    least = f" (least {min(recalls):.1%})" if recalls else ""
     return (
-        f"Of {len(mended)} runs with recollection, {sum(near)} are at most {GAP:g} points from reality, {sum(legal)} "
-        f"have at most {ILLEGAL:.0%} illegal rewrites, {sum(offered)} offer at least {LEAST_OFFERED:.0%} of the "
-        f"rewrites that pay, and {sum(map(all, zip(near, legal, offered, strict=True)))} do all three. The alarm "
-        f"sounds in {told} of {len(large)} runs whose gap is over {LARGE_GAP:g} points, where it should in at least "
-        f"{TOLD:.0%}, and in {false} of {len(small)} others, where it should in at most {FALSE:.0%}. Searches, which "
-        f"have one plan, do not count there.{_few(large, small)}"
+        f"`{schedule}`, {rounds} rounds{f', which are more than the {ROUNDS} of the goal' * (rounds > ROUNDS)}: of "
+        f"{len(runs)} runs of {', '.join(JUDGED)}, {near} are at most {GAP:g} points from reality (largest gap "
+        f"{max(gaps, default=0.0):.1f}): {_verdict(near == len(runs), runs)}; {legal} have at most {ILLEGAL:.0%} "
+        f"illegal rewrites (most {max(illegal, default=0.0):.1%}): {_verdict(legal == len(runs), runs)}; {offered} of "
+        f"{len(recalls)} whose recall is known offer at least {LEAST_OFFERED:.0%} of the rewrites that pay{least}: "
+        f"{_verdict(offered == len(recalls), recalls)}."
     )
 
 
-def _few(large: Sequence[Record], small: Sequence[Record]) -> str:
-    """Returns a sentence if there are too few runs of a kind to judge the alarm by; else nothing."""
-    return f" {KIND} runs of each kind are what this is to be judged by." if min(len(large), len(small)) < KIND else ""
+def _omissions(runs: Sequence[Record]) -> str:
+    """Returns whether the alarm of omissions tells the runs whose dream offers too little, in a sentence."""
+    both = [run for run in runs if run["paying_recall"] is not None and run.get("checked_recall") is not None]
+    few, most = ([run for run in both if (run["paying_recall"] < LEAST_OFFERED) == is_few] for is_few in (True, False))
+    told, false = (sum(run["checked_recall"] < LEAST_OFFERED for run in kind) for kind in (few, most))
+    return (
+        f"The alarm of omissions sounds in {told} of {len(few)} runs whose recall is under {LEAST_OFFERED:.0%}, and in "
+        f"{false} of {len(most)} others; {len(runs) - len(both)} runs have no recall, or none of other plans."
+    )
+
+
+def _verdict(holds: bool, among: Sequence[object]) -> str:
+    """Returns whether a goal is reached, which nothing shows without any figures."""
+    return "not judged" if not among else "reached" if holds else "missed"

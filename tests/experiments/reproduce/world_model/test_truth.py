@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from experiments.cli import main
@@ -17,6 +18,7 @@ from experiments.reproduce.world_model import truth
 from experiments.runs.progress import make_progress
 from tests.commands import failure, read_table
 from worldmodel.accuracy.exploit import ComparedPlan
+from worldmodel.accuracy.omissions import Offers
 
 GRAPH = "squeezenet1.1-tiny"
 
@@ -26,7 +28,10 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def figures(gap: float, checked: float | None, recall: float | None = 0.5) -> Record:
+def figures(
+    gap: float, checked: float | None, recall: float | None = 0.5, checked_recall: float | None = None
+) -> Record:
+    """Returns the figures of a player; units from before it was kept have no `checked_recall`."""
     return {
         "gap": gap,
         "illegal_share": 0.25,
@@ -34,11 +39,14 @@ def figures(gap: float, checked: float | None, recall: float | None = 0.5) -> Re
         "real_percent": 8.0 - gap,
         "paying_recall": recall,
         "checked": checked,
+        **({} if checked_recall is None else {"checked_recall": checked_recall}),
     }
 
 
-def plan(gap: float) -> ComparedPlan:
-    return ComparedPlan(((0, 0),), (0.0, 9.0 + gap), (0.0, 9.0), 9.0, illegal=0)
+def plan(gap: float, offered: tuple[bool, ...] = ()) -> ComparedPlan:
+    count = len(offered)
+    offers = Offers(np.zeros(count, int), np.zeros(count, int), np.ones(count), np.array(offered, bool))
+    return ComparedPlan(((0, 0),), (0.0, 9.0 + gap), (0.0, 9.0), 9.0, illegal=0, offers=offers)
 
 
 def all_in_one_dream(schedule: str) -> tuple[dict[str, Any], Any, dict[str, RunConfig]]:
@@ -62,7 +70,7 @@ def test_players_have_rows_and_the_alarm_is_counted(monkeypatch: pytest.MonkeyPa
         assert dreamers == {name: "ppo" if schedule in ("usual", "starved") else name for name in configs}
         far = not config.recollect.rounds
         return {
-            "ppo": figures(4.0 + config.seed if far else 1.0, 3.5 if far else 2.0),
+            "ppo": figures(4.0 + config.seed if far else 1.0, 3.5 if far else 2.0, 0.5 if far else 0.99, 0.5),
             "mpc": figures(3.5, 3.1 if config.seed else 2.9, None),
             truth.BEAM: figures(9.0, None),
         }
@@ -77,22 +85,31 @@ def test_players_have_rows_and_the_alarm_is_counted(monkeypatch: pytest.MonkeyPa
     assert rows["usual", "mpc"]["recall"] == "–" and rows["usual", "mpc"]["alarms"] == "1"
     assert (rows["usual", truth.BEAM]["alarms"], rows["usual", truth.BEAM]["large"]) == ("–", "2")
     said = Path("runs/reproduce/truth/README.md").read_text()
-    assert "The alarm sounds in 6 of 10 runs whose gap is over 3 points, where it should in at least 95%" in said
-    assert "and in 0 of 6 others" in said and "60 runs of each kind" in said
-    assert "Of 18 runs with recollection, 6 are at most 2 points from reality, 0 have at most 2% illegal" in said
-    assert "6 offer at least 98% of the rewrites that pay, and 0 do all three" in said
+    assert "`own`, 2 rounds: of 6 runs of ppo, cmaes, mpc, beam search, 2 are at most 2 points" in said
+    assert "reality (largest gap 9.0): missed; 0 have at most 2% illegal rewrites (most 25.0%): missed" in said
+    assert "2 of 4 whose recall is known offer at least 98% of the rewrites that pay (least 50.0%): missed." in said
+    assert "`usual`, 4 rounds, which are more than the 2 of the goal" in said and "`starved`" not in said
+    assert "sounds in 6 of 10 runs whose gap is over 3 points (goal: at least 95%, missed)" in said
+    assert (
+        "in 0 of 6 others (goal: at most 5%, reached)" in said and "60 runs of each kind, and these are too few" in said
+    )
+    assert "omissions sounds in 2 of 2 runs whose recall is under 98%, and in 6 of 6 others; 8 runs" in said
+    assert (rows["usual", "ppo"]["omission_alarms"], rows["usual", "ppo"]["omitting"]) == ("2", "0")
+    assert (rows["usual", "mpc"]["omission_alarms"], rows["usual", "mpc"]["omitting"]) == ("–", "–")
+    assert (rows["usual", truth.BEAM]["omission_alarms"], rows["usual", truth.BEAM]["omitting"]) == ("–", "2")
     monkeypatch.setattr(truth, "judge", lambda *_: pytest.fail("judged again"))
     assert main(["reproduce", "truth", GRAPH, "--scale", "smoke", "--force"]) == 0
 
 
 def test_the_alarm_sounds_by_other_plans_than_those_that_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(truth, "_played", lambda *_: [plan(5.0), plan(5.0), plan(1.0), plan(2.0)])
+    monkeypatch.setattr(truth, "_played", lambda *_: [plan(5.0), plan(5.0, (True, False)), plan(1.0), plan(2.0)])
     monkeypatch.setattr(truth, "beam_plan", lambda *_: plan(4.0))
     monkeypatch.setattr(truth, "cross_entropy_plan", lambda *_: plan(-4.0))
     found = truth.judge(*all_in_one_dream("starved"), "starved", "smoke")
     assert (found["ppo"]["gap"], found["ppo"]["checked"]) == (1.5, 5.0)
+    assert (found["ppo"]["paying_recall"], found["ppo"]["checked_recall"]) == (None, 0.5)
     for name in (truth.BEAM, truth.CROSS_ENTROPY):
-        assert (found[name]["gap"], found[name]["checked"]) == (4.0, None)
+        assert (found[name]["gap"], found[name]["checked"], found[name]["checked_recall"]) == (4.0, None, None)
 
 
 @pytest.mark.parametrize("schedule", truth.SCHEDULES)
