@@ -221,8 +221,8 @@ _NEWER = {"cost_noise", "reward_noise", "graph_hash", "rules", "chosen", "everyw
 def independent_noise(ratio: float, before_noise: float, after_noise: float) -> float:
     """Returns half the width of the 95 % interval of a ratio of two costs whose errors are independent.
 
-    The noise of each cost is given as a fraction of it. A ratio of exactly 1
-    has no noise, because a graph is then compared with itself.
+    The noise of each cost is given as a fraction of it. A ratio of exactly 1 has no noise, because a graph is then
+    compared with itself. Records of before `ratio_noise` was kept have nothing better.
     """
     return 0.0 if ratio == 1 else ratio * math.hypot(before_noise, after_noise)
 
