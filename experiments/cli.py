@@ -663,6 +663,7 @@ def _input_errors() -> tuple[type[Exception], ...]:
         PlacementError,
         *(of_world_models.IncompatibleWorldModel, of_world_models.IncompatibleCheckpoint),
         *(of_world_models.IncompatibleEpisodes, of_world_models.NothingToLearn, of_world_models.CollectionStopped),
+        of_world_models.IllegalAction,
         *(UnknownControllerError, UnknownOptionError, BrokenControllerError, StoredControllerError, FloatingPointError),
     )
 

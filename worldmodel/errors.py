@@ -23,6 +23,10 @@ class CollectionStopped(RuntimeError):
     """A process that plays episodes was ended from outside."""
 
 
+class IllegalAction(ValueError):
+    """A policy takes an action that its state does not offer."""
+
+
 class NonFiniteLoss(FloatingPointError):
     """A loss or gradient became NaN or infinite."""
 

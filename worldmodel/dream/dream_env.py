@@ -21,6 +21,7 @@ from worldmodel.dream.settlement import draw_numbers, open_ledger
 from worldmodel.dream.step import DreamSettings, DreamState, StartStates, legal_logit
 from worldmodel.dream.structure import Structure
 from worldmodel.dynamics.mixture import ALGORITHM
+from worldmodel.errors import IllegalAction
 from worldmodel.world_model import WorldModel
 
 MOST_START_STATES = 4096
@@ -315,6 +316,8 @@ class DreamEnv:
           policy: traced once per (policy, batch), and with `xla` once per horizon too; see `Policy`.
           batch, horizon: numbers of rows and steps; both at least 1.
           seed: the seed of every random draw; equal seeds and weights give equal rollouts.
+        Raises:
+          IllegalAction: if the policy takes an action that is not legal in the dream.
         """
         if batch < 1 or horizon < 1:
             raise ValueError(f"batch and horizon must be at least 1, got {batch} and {horizon}")
@@ -322,8 +325,22 @@ class DreamEnv:
         if kind not in self._programs:
             self._programs[kind] = self._compile(*kind)
         played = self._programs[kind](tf.constant(horizon), tf.constant([seed, 0], tf.int32))
+        self._require_legal(played)
         count(dreamed_steps=int(np.count_nonzero(played.alive.numpy())))
         return played
+
+    def _require_legal(self, played: Trajectory) -> None:
+        """Raises `IllegalAction`, which names the first illegal action, if there is one."""
+        legal, action, alive = played.legal.numpy()[:-1], played.action.numpy(), played.alive.numpy()
+        known = (action >= 0) & (action <= self.num_actions)
+        offered = np.take_along_axis(legal, np.where(known, action, 0)[..., np.newaxis], axis=2)[..., 0]
+        wrong = np.argwhere(alive & ~(known & offered))
+        if len(wrong):
+            step, row = wrong[0].tolist()
+            raise IllegalAction(
+                f"the policy takes action {action[step, row]} in step {step} of a dream, which does not offer it: a "
+                f"policy chooses among the actions 0 to {self.num_actions} where `observation.action_mask` is true"
+            )
 
     def _compile(self, policy: Policy, batch: int, horizon: int | None) -> Callable[[tf.Tensor, tf.Tensor], Trajectory]:
         """Returns the program of a rollout, a function of the horizon and the seed.

@@ -17,6 +17,7 @@ from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.data.trajectory import LatentObservation, Trajectory
 from worldmodel.dream.dream_env import DreamEnv, start_states
 from worldmodel.dream.step import DreamState, StartStates
+from worldmodel.errors import IllegalAction
 from worldmodel.world_model import WorldModel
 
 BATCH, HORIZON = 32, 9
@@ -287,6 +288,16 @@ def test_nonsense_is_refused(world_model: WorldModel, starts: StartStates, dream
         DreamEnv(world_model, starts, DreamConfig(temperature=-0.1))
     with pytest.raises(ValueError, match="at least 1"):
         dream.rollout(POLICY, batch=0, horizon=1, seed=0)
+
+
+def test_a_policy_that_takes_what_its_dream_does_not_offer_is_told_so(dream: DreamEnv) -> None:
+    def forbidden(observation: LatentObservation, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        action = tf.argmin(tf.cast(observation.action_mask, tf.int32), axis=1, output_type=tf.int32)
+        nothing = tf.zeros_like(action, tf.float32)
+        return action, nothing, nothing
+
+    with pytest.raises(IllegalAction, match=r"takes action \d+ in step 0 of a dream, which does not offer it"):
+        dream.rollout(forbidden, batch=4, horizon=3, seed=0)
 
 
 def test_a_dream_from_its_root_starts_nowhere_else(dream: DreamEnv, starts: StartStates) -> None:
