@@ -23,9 +23,11 @@ from tests.integration.tiny_run import TINY
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 """The pages whose commands run."""
+PACKAGES = ("controller", "environment", "experiments", "taso_ext", "worldmodel")
 ROOMS = [
-    *(ROOT / f"{name}.md" for name in ("CONTRIBUTING", "controller/README", "worldmodel/README")),
-    *(ROOT / f"{name}/README.md" for name in ("environment/costs", "taso_ext/rules", "tests/fuzz")),
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "tests/fuzz/README.md",
+    *sorted(page for name in PACKAGES for page in (ROOT / name).rglob("README.md") if "results" not in page.parts),
 ]
 """Further pages of the site with commands, which are only checked to be known."""
 
