@@ -110,10 +110,13 @@ def parted(config: RunConfig, buffer: EpisodeBuffer) -> tuple[EpisodeBuffer, Epi
     return buffer.split(config.collect.held_out, seed_for(config.seed, "held out"))
 
 
-def recollect_episodes(run: Run, loaded: Loaded, model: RoundModel, player: Player) -> EpisodeBuffer:
+def recollect_episodes(run: Run, loaded: Loaded, model: RoundModel, player: Player, *, omits: bool) -> EpisodeBuffer:
     """Returns real episodes of a round's controller, from which the next round learns.
 
     It sees states through the world model of its round. Continues where an interrupted command stopped.
+
+    Args:
+      omits: whether the dream of this round offers too few of the rewrites that pay.
     """
     from worldmodel.dream.dream_env import DreamEnv
     from worldmodel.dream.recollection import recollect
@@ -145,7 +148,7 @@ def recollect_episodes(run: Run, loaded: Loaded, model: RoundModel, player: Play
                     dreamed=run.config.recollect.dreamed,
                     certain=to_search,
                     searched=searched,
-                    omitted=run.config.recollect.omitted,
+                    omitted=run.config.recollect.omitted if omits else 0.0,
                     uncertain=run.config.recollect.uncertain,
                     legal_from=run.config.dream.legal_from,
                     on_episode=_reporting(bar, first),

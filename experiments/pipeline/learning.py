@@ -36,6 +36,7 @@ from experiments.pipeline.load import Loaded
 from experiments.pipeline.retime import retime_gain, retimes
 from experiments.pipeline.world_model import RoundModel, train_further, train_world_model
 from experiments.runs.directory import finite
+from experiments.runs.result import omits
 from experiments.runs.rounds import EXPLOIT, best_round, keep_played_round, plans_file
 from experiments.runs.run import Run, in_round, of_round, start_tensorflow
 from worldmodel.accuracy.omissions import Offers
@@ -99,7 +100,8 @@ class Learning:
             from worldmodel.dream.players import player_of
 
             model, controller = self.model(number), self.controller(number)
-            played = recollect_episodes(self.run, self.loaded, model, player_of(controller))
+            player, short = player_of(controller), self._omits(number)
+            played = recollect_episodes(self.run, self.loaded, model, player, omits=short)
             self._played[number] = joined([*self._mixed(number), played])
         return self._played[number]
 
@@ -109,7 +111,7 @@ class Learning:
             training, _ = self.episodes(number)
             start_tensorflow(self.run)
             self._models[number] = (
-                train_further(self.run, self.model(number - 1), training)
+                train_further(self.run, self.model(number - 1), training, omits=self._omits(number - 1))
                 if number
                 else train_world_model(self.first, self.loaded, training)
             )
@@ -207,6 +209,11 @@ class Learning:
                 run.directory.write_json(name, _dreamed_and_real(self, number, controller))
                 bar.update(1)
         return run.directory.stored(name, dict)
+
+    def _omits(self, number: int) -> bool:
+        """Returns whether a round's dream offers too few of the rewrites that pay, if anything depends on it."""
+        weighted = self.run.config.recollect.omitted or self.run.config.recollect.emphasis
+        return bool(weighted) and omits(self.accuracy(number), self.plans(number))
 
     def round_row(self, number: int) -> dict[str, Any]:
         """Trains a round to its end.

@@ -87,12 +87,13 @@ def train_world_model(run: Run, loaded: Loaded, buffer: EpisodeBuffer) -> RoundM
     return RoundModel(run, 0, signature)
 
 
-def train_further(run: Run, before: RoundModel, buffer: EpisodeBuffer) -> RoundModel:
+def train_further(run: Run, before: RoundModel, buffer: EpisodeBuffer, *, omits: bool) -> RoundModel:
     """Trains the world model of the next round, starting from the model of the round before.
 
     Args:
       before: the world model of the round before; it is not changed.
       buffer: the episodes that `before` has learned from, and the new ones.
+      omits: whether the dream of `before` offers too few of the rewrites that pay.
     """
     from worldmodel.fitting import refit
 
@@ -100,7 +101,7 @@ def train_further(run: Run, before: RoundModel, buffer: EpisodeBuffer) -> RoundM
     stage = of_round(MDN_RNN, number)
     if run.directory.finished(stage):
         return RoundModel(run, number, before.signature)
-    config = run.config.refit()
+    config = run.config.refit(omits)
     part = _Part(stage, in_round("train the MDN-RNN", number), config.steps)
     with _TrainingStages(run, {"mdn_rnn": part}) as stages:
         model = refit(

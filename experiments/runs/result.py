@@ -306,9 +306,9 @@ def omission_alarm(accuracy: Sequence[Mapping[str, Any]], plans: Mapping[str, An
       accuracy: a row for each number of steps, see `measure_accuracy`.
       plans, last_round: see `gap_alarm`.
     """
-    offered, place = min((_offered(accuracy), "in held-out states"), (_offered([plans]), "along its plans"))
-    if offered >= LEAST_OFFERED:
+    if not omits(accuracy, plans):
         return ""
+    offered, place = _least_offered(accuracy, plans)
     omitted: Counter[str] = Counter()
     for row in (*accuracy, plans):
         omitted.update(row.get("omitted", {}))
@@ -317,8 +317,18 @@ def omission_alarm(accuracy: Sequence[Mapping[str, Any]], plans: Mapping[str, An
     return (
         f"Alarm: the dream offers {percent}% of the rewrites that really pay {place}, less than "
         f"{LEAST_OFFERED:.0%}, so that its policy cannot learn to take them, mostly: {names}. Let the model learn "
-        f"more of them: --set collect.directed=0.5 --recollect {last_round + 1}."
+        f"more of them: --set collect.directed=0.5 --set recollect.omitted=0.2 --set recollect.emphasis=3 "
+        f"--recollect {last_round + 1}."
     )
+
+
+def omits(accuracy: Sequence[Mapping[str, Any]], plans: Mapping[str, Any]) -> bool:
+    """Returns whether a dream offers too few of the rewrites that really pay; see `omission_alarm`."""
+    return _least_offered(accuracy, plans)[0] < LEAST_OFFERED
+
+
+def _least_offered(accuracy: Sequence[Mapping[str, Any]], plans: Mapping[str, Any]) -> tuple[float, str]:
+    return min((_offered(accuracy), "in held-out states"), (_offered([plans]), "along its plans"))
 
 
 def _offered(rows: Sequence[Mapping[str, Any]]) -> float:

@@ -55,7 +55,7 @@ CHANGES: Mapping[str, Change] = {
     ),
     "one round": Change(DREAM, ("recollect.rounds=1",)),
     "no searched plans": Change(DREAM, ("recollect.searched=0",)),
-    "what is omitted": Change(DREAM, ("recollect.omitted=0.2",)),
+    "what is omitted": Change(DREAM, ("recollect.omitted=0.2", "recollect.emphasis=3")),
     "directed collection": Change(DREAM, ("collect.directed=0.5",)),
     "legal from 0.9": Change(DREAM, ("dream.legal_from=0.9",)),
     "no potential": Change(DREAM, ("world_model.mdn_rnn.potential=false",)),

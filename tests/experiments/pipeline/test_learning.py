@@ -19,6 +19,7 @@ from experiments.runs.directory import RunDirectory
 from experiments.runs.progress import make_progress
 from experiments.runs.run import Run
 from worldmodel.config import DreamConfig
+from worldmodel.data.episodes import EpisodeBuffer
 
 MODEL = "squeezenet1.1-tiny"
 
@@ -75,3 +76,31 @@ def test_the_world_mixed_goes_on_behind_the_updates_of_a_controller_of_another_p
     learning, controller = learning_of(tmp_path, "world=mixed"), Foreign(Resumed(), BrokenControllerError)
     learning._world(0, controller)
     assert given["done"] == 7
+
+
+@pytest.mark.parametrize("offered, omits", [(0.97, True), (0.99, False)])
+def test_what_a_dream_omits_weighs_more_until_it_omits_little(
+    offered: float, omits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learning = learning_of(tmp_path, "recollect.omitted=0.2", "recollect.emphasis=3", "recollect.rounds=1")
+    facts = {"paying": 100, "offered": offered, "omitted": {}}
+    monkeypatch.setattr(Learning, "accuracy", lambda *_: [facts])
+    monkeypatch.setattr(Learning, "plans", lambda *_: {"gap": 0.0, **facts})
+    monkeypatch.setattr(Learning, "controller", lambda *_: SimpleNamespace(policy=None))
+    asked: list[bool] = []
+
+    def recollected(*_: Any, omits: bool) -> EpisodeBuffer:
+        asked.append(omits)
+        return learning.random_play
+
+    learning._models[0] = SimpleNamespace(number=0)  # type: ignore[assignment]
+    monkeypatch.setattr("experiments.pipeline.learning.recollect_episodes", recollected)
+    monkeypatch.setattr("experiments.pipeline.learning.train_further", lambda *_, omits: asked.append(omits))
+    learning.model(1)
+    assert asked == [omits, omits]
+    training, rounds = (learning.run.config.world_model.mdn_rnn_training, learning.run.config.refit(omits))
+    assert rounds.mask_emphasis == training.mask_emphasis + 3 * omits
+
+
+def test_nothing_is_measured_for_weights_that_nobody_asks_for(tmp_path: Path) -> None:
+    assert not learning_of(tmp_path)._omits(0)
