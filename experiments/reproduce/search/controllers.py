@@ -6,9 +6,10 @@ rlflow reproduce controllers bert-base generated-100 --controllers greedy,taso,p
 The graphs are the six of the papers with five seeds, and twelve random ones, `generated-100` to `generated-111`, with
 two. The schedule of recollection and what bounds a dream were chosen while looking at `generated-100` to
 `generated-105`, so that only `generated-106` to `generated-111` test what nobody had looked at. The searches that can
-use time are given `--seconds` each; those that end earlier have found what they can. What draws nothing at random is
-played once. Learning is given the preset `demo` with four rounds of recollection, each with half of the usual episodes
-and steps, and its time counts. A unit takes up to 15 minutes, all of them some 60 hours of one core.
+use time are given `--seconds` each; those that end earlier have found what they can. `best-of-n` is random play for as
+long, with more episodes than any controller learns from. What draws nothing at random is played once. Learning is given
+the preset `demo` with four rounds of recollection, each with half of the usual episodes and steps, and its time counts.
+A unit takes up to 15 minutes, all of them some 60 hours of one core.
 """
 
 from __future__ import annotations
