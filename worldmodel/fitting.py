@@ -60,8 +60,7 @@ def fit(
     """
     config = config or WorldModelConfig()
     signature = trained_for if isinstance(trained_for, Signature) else Signature.of(trained_for)
-    in_latent = config.encoder.holds_time and signature.log_cost_rewards
-    data = TrainingData.of(episodes, cost_in_latent=in_latent, telescopes=signature.telescopes)
+    data = TrainingData.of(episodes, cost_in_latent=config.encoder.holds_time and signature.log_cost_rewards)
     tf.random.set_seed(seed)  # some layers draw their weights when they are built, others at the first call
     encoder = GraphEncoder(config.encoder, signature.features)
     datasets = encoder_datasets(data.parts, data.tables, config.encoder_training.most_states, seed)
@@ -101,7 +100,7 @@ def refit(
       NonFiniteLoss: see `fit`.
     """
     sizes_before = before.mdn_rnn.sizes
-    data = TrainingData.of(episodes, cost_in_latent=sizes_before.cost_in_latent, telescopes=sizes_before.telescopes)
+    data = TrainingData.of(episodes, cost_in_latent=sizes_before.cost_in_latent)
     if set(data.parts) != {graph.start for graph in before.start_graphs.values() if graph.is_trained}:
         raise ValueError(
             f"expected episodes from the start graphs {', '.join(before.start_graphs)}, got {', '.join(data.parts)}; "
@@ -218,7 +217,6 @@ def _sizes(data: TrainingData, encoder: GraphEncoder, slots: np.ndarray) -> Mode
         cost_in_latent=data.cost_in_latent,
         cost_noise=data.cost_noise,
         everywhere=any(table.everywhere is not None for table in tables),
-        telescopes=data.telescopes,
     )
 
 

@@ -190,11 +190,10 @@ class MdnRnn(snt.Module):
     @property
     def has_potential(self) -> bool:
         """Whether states have a potential, see `MdnRnnConfig.potential`."""
-        telescopes = self.sizes.telescopes or self.sizes.cost_in_latent
-        return self.config.potential and telescopes and not self._of_state
+        return self.config.potential and self.sizes.cost_in_latent and not self._of_state
 
     def saved(self, legal: tf.Tensor, past: tf.Tensor, inputs: StartGraphInputs) -> tf.Tensor:
-        """Returns what states save by the potential: [n], in the unit of `Potential`, up to a constant.
+        """Returns what states save by the potential: [n], in percent of the cost of the start graph, up to a constant.
 
         Args:
           legal, past: bool [n, A + 1].

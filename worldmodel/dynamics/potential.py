@@ -24,7 +24,7 @@ from worldmodel.data.episodes import EpisodeBuffer
 MOST_STATES = 10_000
 """States that are fitted; of more, as many are taken evenly."""
 PENALTY = 0.3
-"""Of the square of a rule's weight, in the unit of rewards, beside the squared error of one state."""
+"""Of the square of a rule's weight, in percent of the start graph's cost, beside the squared error of one state."""
 OWN = 0.3
 """Size of a bit's own part beside the weight of its rule."""
 KINDS_OF_BITS = 2
@@ -36,9 +36,7 @@ ALIKE = 0.98
 
 
 class Potential(NamedTuple):
-    """The potential of one start graph, in the unit in which rewards are learned.
-
-    This is percent of the graph's cost if z holds the cost.
+    """The potential of one start graph, in percent of its cost.
 
     Attributes:
       bits: float32 [A + 1, 2], the weights of the bits "legal" and "past" of every action; 0 for everywhere-actions and
@@ -108,7 +106,7 @@ def fitted(part: EpisodeBuffer, table: ActionTable) -> tuple[Potential, RulePote
     """Returns the potential of a start graph, and what of it is the same on all graphs.
 
     Args:
-      part: episodes of the start graph; their rewards are differences of a cost, in the unit of `Potential`.
+      part: episodes of the start graph; their rewards are differences of costs.
       table: its A actions.
     """
     single = np.flatnonzero(~table.is_everywhere[:-1])
@@ -141,7 +139,7 @@ def _states(part: EpisodeBuffer, table: ActionTable, single: np.ndarray) -> tupl
     for row, episode in enumerate(part):
         whole = data.trajectory([row])
         bits = np.concatenate([each[:, 0, single] for each in (whole.legal, whole.past)], axis=1)
-        saved = np.concatenate([[0.0], np.cumsum(episode.rewards, dtype=float)])
+        saved = 100.0 * (1.0 - episode.seen_ms / episode.seen_ms[0])
         states.append((np.packbits(bits, axis=1), saved[: len(bits)]))
     packed, saved = (np.concatenate(column) for column in zip(*states, strict=True))
     _, first = np.unique(packed, axis=0, return_index=True)

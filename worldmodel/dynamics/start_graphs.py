@@ -35,7 +35,6 @@ class ModelSizes(NamedTuple):
       cost_in_latent: whether the last number of z is the logarithm of a cost whose changes are the rewards.
       cost_noise: mean deviation of drawn costs from the frozen ones, in percent; 0 if none were drawn.
       everywhere: whether there are everywhere-actions.
-      telescopes: whether rewards are differences of a cost, which z may hold or not; not known of older models.
     """
 
     num_rules: int
@@ -50,7 +49,6 @@ class ModelSizes(NamedTuple):
     cost_in_latent: bool = False
     cost_noise: float = 0.0
     everywhere: bool = False
-    telescopes: bool = False
 
 
 class ActionInputs(NamedTuple):

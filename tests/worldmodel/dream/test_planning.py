@@ -73,7 +73,7 @@ def beam(dream: DreamEnv, depth: int, width: int = 2000) -> Plan:
 
 
 def cross_entropy(dream: DreamEnv, depth: int, seed: int = 0) -> Plan:
-    return cross_entropy_planning(dream, depth=depth, population=256, elites=32, iterations=10, seed=seed)
+    return cross_entropy_planning(dream, depth=depth, population=128, elites=16, iterations=10, seed=seed)
 
 
 SEARCHES = [beam, cross_entropy]

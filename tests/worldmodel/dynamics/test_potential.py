@@ -2,63 +2,35 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
-from tests.worldmodel.toy_world import QUICK, SIGNATURE, ToyEnv, uniform_policy
+from tests.worldmodel.toy_world import ToyEnv, uniform_policy
 from worldmodel.data.actions import ActionTable, pack
 from worldmodel.data.batches import EpisodeData
-from worldmodel.data.episodes import Episode, EpisodeBuffer, collect
+from worldmodel.data.episodes import EpisodeBuffer, collect
 from worldmodel.dynamics import potential
 from worldmodel.dynamics.potential import Potential, RulePotential, fitted
-from worldmodel.dynamics.reward_table import scaled_to_start
-from worldmodel.fitting import fit
-
-
-def of_time_and_size(buffer: EpisodeBuffer) -> EpisodeBuffer:
-    """Returns the episodes with rewards like `combined`: half of the time saved and half of the nodes saved, in %."""
-
-    def combined(each: Episode) -> Episode:
-        nodes = np.array([len(buffer.graphs[graph].nodes) for graph in each.hashes])
-        worth = 50.0 * each.cost_ms / each.cost_ms[0] + 50.0 * nodes / nodes[0]
-        return dataclasses.replace(each, rewards=-np.diff(worth).astype(np.float32))
-
-    return EpisodeBuffer(buffer.rule_names, buffer.graphs, [combined(each) for each in buffer])
 
 
 def saved_by(found_in: Potential, buffer: EpisodeBuffer, data: EpisodeData) -> tuple[np.ndarray, np.ndarray]:
-    """Returns what all states of some episodes save, by a potential and by their rewards, without their means."""
+    """Returns what all states of some episodes save in percent, by a potential and really, without their means."""
     found, real = [], []
     for row, episode in enumerate(buffer):
         whole = data.trajectory([row])
         bits = np.concatenate([whole.legal[:, 0], whole.past[:, 0]], axis=1)
         one, two = found_in.pairs.T
         found.append(bits @ found_in.bits.T.ravel() + (bits[:, one] & bits[:, two]) @ found_in.weights)
-        real.append(np.append(0.0, np.cumsum(episode.rewards)))
+        real.append(100 * (1 - episode.cost_ms / episode.cost_ms[0]))
     return tuple(each - each.mean() for each in map(np.concatenate, (found, real)))  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("unit", [scaled_to_start, of_time_and_size])
-def test_it_knows_states_that_it_has_not_seen(
-    split: tuple[EpisodeBuffer, EpisodeBuffer], unit: Callable[[EpisodeBuffer], EpisodeBuffer]
-) -> None:
-    table, (seen, unseen) = split[0].action_table(), map(unit, split)
-    found_in, _ = fitted(seen, table)
+def test_it_knows_states_that_it_has_not_seen(split: tuple[EpisodeBuffer, EpisodeBuffer]) -> None:
+    table = split[0].action_table()
+    found_in, _ = fitted(split[0], table)
     assert len(found_in.weights)
-    found, real = saved_by(found_in, unseen, EpisodeData(unseen, table))
+    found, real = saved_by(found_in, split[1], EpisodeData(split[1], table))
     assert np.square(found - real).mean() < 0.1 * np.square(real).mean()
-
-
-@pytest.mark.parametrize("telescopes", [True, False])
-def test_a_world_model_has_one_if_rewards_are_differences_of_a_cost(episodes: EpisodeBuffer, telescopes: bool) -> None:
-    rewarded = of_time_and_size(episodes)
-    model = fit(rewarded, dataclasses.replace(SIGNATURE, telescopes=telescopes), QUICK, seed=0)
-    assert not model.mdn_rnn.sizes.cost_in_latent
-    assert model.mdn_rnn.has_potential == telescopes
-    assert np.any(model.start_graph().potential.bits) == telescopes
 
 
 def test_a_bit_that_was_never_seen_has_the_weight_of_its_rule(episodes: EpisodeBuffer) -> None:
@@ -66,7 +38,7 @@ def test_a_bit_that_was_never_seen_has_the_weight_of_its_rule(episodes: EpisodeB
     never_taken = int(table.codes[0])
     others = [episode for episode in episodes if never_taken not in pack(episode.actions)]
     before = EpisodeBuffer(episodes.rule_names, episodes.graphs, others)
-    of_actions, of_rules = fitted(scaled_to_start(before), table)
+    of_actions, of_rules = fitted(before, table)
     whole = [EpisodeData(before, table).trajectory([row]).past[:, 0] for row in range(len(before))]
     never = ~np.concatenate(whole).any(axis=0)
     never[-1] = False
@@ -78,7 +50,7 @@ def test_a_bit_that_was_never_seen_has_the_weight_of_its_rule(episodes: EpisodeB
 def test_noop_and_everywhere_actions_have_no_weight() -> None:
     buffer = collect(ToyEnv(8, max_steps=12), uniform_policy(0.02), 20, seed=1)
     table = buffer.action_table()
-    assert not fitted(scaled_to_start(buffer), table)[0].bits[-1].any()
+    assert not fitted(buffer, table)[0].bits[-1].any()
 
 
 def test_a_product_explains_what_two_bits_only_do_together() -> None:
