@@ -169,14 +169,12 @@ def knowing_half(world_model: WorldModel) -> WorldModel:
     graph = world_model.start_graph()
     size = graph.table.num_actions
     kept = np.append(np.arange(0, size, 2), size)
-    table = ActionTable(graph.table.codes[::2], len(RULE_NAMES))
     neighbours, rewards = (type(each)(*(rows[kept] for rows in each)) for each in (graph.neighbours, graph.rewards))
     half = dataclasses.replace(
         graph,
-        table=table,
+        table=ActionTable(graph.table.codes[::2], len(RULE_NAMES)),
         nodes=graph.nodes[kept],
         neighbours=neighbours._replace(slots=np.full_like(neighbours.slots, len(kept) - 1)),
         rewards=rewards,
-        potential=world_model.statistics.rule_potential.on(table),
     )
     return world_model.with_start_graphs([half])

@@ -112,15 +112,11 @@ def test_the_usual_mask_is_what_bits_mostly_are(trivial: Trivial, world_model: W
 
 
 def test_intervals_hold_their_value_and_shrink_with_more_episodes(played: OpenLoop, trivial: Trivial) -> None:
-    """The errors are those of dreams that promise nothing, so that they do not depend on what the model has learned."""
     few = np.flatnonzero(played.real.episode < 8)
-    nothing = played.dreamed._replace(reward=np.zeros_like(played.dreamed.reward))
-    whole, smaller = (
-        OpenLoop(real, nothing._replace(reward=nothing.reward[:, rows]))
-        for real, rows in ((played.real, slice(None)), (played.real.rows(few), few))
-    )
+    dreamed = played.dreamed._replace(reward=played.dreamed.reward[:, few])
+    smaller = OpenLoop(played.real.rows(few), dreamed)
     widths = []
-    for each in (whole, smaller):
+    for each in (played, smaller):
         estimate = by_name(total_figures(each, trivial, 5))[names.TOTAL_ERROR].model
         assert estimate.low <= estimate.value <= estimate.high
         widths.append(estimate.high - estimate.low)
