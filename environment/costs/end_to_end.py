@@ -26,7 +26,7 @@ from environment.measurement.effort import Effort
 from environment.measurement.timing import Variant, measure
 from environment.runtimes import OnnxRuntime, Runtime
 from environment.runtimes.onnx_runtime import require_working
-from taso_ext import CostModel, OnnxModel, State
+from taso_ext import CostModel, Graph, OnnxModel, State
 from taso_ext.onnx_io.checked_model import CheckedModel
 
 EFFORT = Effort(resolution=0.01, pairs=400, seconds=20.0, sessions=3, control=False)
@@ -168,17 +168,24 @@ class EndToEndPrices(_PricedGraphs):
         return self._known.prices.get(state.hash, partial(self._found, state))
 
     def _found(self, state: State) -> _Graph:
-        start_ms = self._start_ms()
-        found = self._measured(state, start_ms)
-        if self._costs.recorded is not None:
-            self._costs.recorded.put(self._model.graph.hash, state.hash, found)
-        return _Graph.of(state, start_ms, found)
+        return _Graph.of(state, self._start_ms(), self.timed(state.graph))
 
-    def _measured(self, state: State, start_ms: float) -> GraphPrice:
-        if state.hash == self._model.graph.hash:
+    def timed(self, graph: Graph) -> GraphPrice:
+        """Times a graph against the start graph, whether or not it was timed before, and records the timing.
+
+        Raises:
+          ModelError: the graph cannot be run.
+        """
+        found = self._measured(graph, self._start_ms())
+        if self._costs.recorded is not None:
+            self._costs.recorded.put(self._model.graph.hash, graph.hash, found)
+        return found
+
+    def _measured(self, graph: Graph, start_ms: float) -> GraphPrice:
+        if graph.hash == self._model.graph.hash:
             return GraphPrice(start_ms, 1.0, 0.0)
-        graph = Variant("rewritten", self._costs.runtime, self._model.export_checked(state.graph))
-        timing = measure(self._start, [graph], self._costs.effort, feeds=self._feeds)
+        rewritten = Variant("rewritten", self._costs.runtime, self._model.export_checked(graph))
+        timing = measure(self._start, [rewritten], self._costs.effort, feeds=self._feeds)
         count(end_to_end_timings=1)
         resolution = self._costs.effort.resolution
         if resolution is not None and timing.precision > resolution:

@@ -1,8 +1,11 @@
 """Cost models by name, `<kind>:<device>`: kinds roofline, measured, learned and endtoend; or a file of prices.
 
 A parameter may follow: `measured:cpu:noise=resampled` (`environment.costs.resampling`). With `endtoend:cpu:pairs=4`,
-each graph is timed exactly four times against the start graph, however sure its price then is. The parameters of a file
-are `noise` and `kind`: `prices.sqlite:kind=endtoend,noise=resampled` replays times of whole graphs instead of kernels.
+each graph is timed exactly four times against the start graph, however sure its price then is. With
+`endtoend:cpu:timings=64`, at most 64 graphs are timed, and prices of all others agree with these.
+
+The parameters of a file are `noise` and `kind`: `prices.sqlite:kind=endtoend,noise=resampled` replays times of whole
+graphs instead of kernels.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from environment.costs.corrected.cost_model import Corrected
 from environment.costs.end_to_end import EFFORT, EndToEnd, RecordedEndToEnd, effort_of
 from environment.costs.interface import FROZEN, Costs, Noise
 from environment.costs.measured.cost_model import Learned, Measured, Recorded
@@ -71,6 +75,7 @@ class Name:
       is_file: whether `place` is a file.
       noise: whether rewards are made of drawn costs.
       pairs: number of times that a whole graph is timed; None: as often as its price needs.
+      timings: number of whole graphs that are timed at most; None: all.
     """
 
     kind: str
@@ -78,6 +83,7 @@ class Name:
     is_file: bool
     noise: Noise
     pairs: int | None = None
+    timings: int | None = None
 
 
 def parse(costs: str) -> Name:
@@ -91,8 +97,8 @@ def parse(costs: str) -> Name:
         base, text = costs, ""
     is_file = base.endswith(DATABASE)
     given = parsed(base, text, "cost model")
-    by_pairs = base.partition(":")[0] == "endtoend"
-    known = ("kind", "noise") if is_file else ("noise", "pairs") if by_pairs else ("noise",)
+    whole = base.partition(":")[0] == "endtoend"
+    known = ("kind", "noise") if is_file else ("noise", "pairs", "timings") if whole else ("noise",)
     for key in given:
         if key not in known:
             hint = did_you_mean(key, known)
@@ -103,19 +109,26 @@ def parse(costs: str) -> Name:
         raise ValueError(f"the cost model {base!r}: {error}") from error
     if not is_file:
         kind, _, device = base.partition(":")
-        return Name(kind, device, is_file, noise, _pairs(base, given.get("pairs")))
+        pairs = _number(base, "pairs", given.get("pairs"), FEWEST_PAIRS, "timings")
+        timings = _number(base, "timings", given.get("timings"), 1, "graphs")
+        if timings is not None and noise != FROZEN:
+            raise ValueError(
+                f"the cost model {base!r}: noise={noise} draws from the timings of every graph, and with timings="
+                f"{timings} most graphs have none: leave one of the two out"
+            )
+        return Name(kind, device, is_file, noise, pairs, timings)
     kind = given.get("kind", "measured")
     if kind not in _REPLAYS:
         raise ValueError(f"the file {base!r} replays the kind {' or '.join(_REPLAYS)}, got {kind!r}")
     return Name(kind, base, is_file, noise)
 
 
-def _pairs(base: str, text: str | None) -> int | None:
+def _number(base: str, name: str, text: str | None, least: int, of: str) -> int | None:
     if text is None:
         return None
-    if not text.isdecimal() or int(text) < FEWEST_PAIRS:
+    if not text.isdecimal() or int(text) < least:
         raise ValueError(
-            f"the cost model {base!r}: 'pairs' must be a whole number of timings, at least {FEWEST_PAIRS}, got {text!r}"
+            f"the cost model {base!r}: {name!r} must be a whole number of {of}, at least {least}, got {text!r}"
         )
     return int(text)
 
@@ -147,8 +160,11 @@ def find(costs: str | Costs | CostModel) -> Costs:
         return _REPLAYS[name.kind](Path(name.place), name.noise)
     if name.kind not in _KINDS or not name.place:
         raise _unknown(costs)
+    effort = EFFORT if name.pairs is None else effort_of(EFFORT, name.pairs)
+    if name.timings is not None:
+        return Corrected(name.place, name.timings, effort=effort)
     if name.pairs is not None:
-        return EndToEnd(name.place, effort=effort_of(EFFORT, name.pairs), noise=name.noise)
+        return EndToEnd(name.place, effort=effort, noise=name.noise)
     return _KINDS[name.kind].make(name.place, name.noise)
 
 

@@ -123,7 +123,8 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
             "cost model: auto (default): measured on the device; roofline:<device>, "
             "measured:<device>, learned:<device>, endtoend:<device>, or a file of recorded prices (.sqlite); all but "
             "roofline take :noise=resampled (rewards of costs drawn from recorded timings; frozen: default), a file "
-            "also :kind=endtoend (times of whole graphs)",
+            "also :kind=endtoend (times of whole graphs), and endtoend:<device> also :timings=N (at most N graphs are "
+            "timed; prices of all others agree with them)",
         ),
         Flag(
             "--device",

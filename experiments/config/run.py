@@ -329,9 +329,9 @@ class RunConfig:
         that learn, which would time too many graphs there, `roofline:rtx2070`. The path of a database of such prices,
         which ends in `.sqlite`, replays them and times no kernel; with `:kind=endtoend` it replays whole graphs. With
         `:noise=resampled` after any of these, rewards are made of costs that are drawn from recorded timings. With
-        `:pairs=N` after `endtoend:<device>`, each graph is timed exactly N times. If the
-        prices are of the device on which the result is measured, the clock has the last word on which graph is
-        exported.
+        `:pairs=N` after `endtoend:<device>`, each graph is timed exactly N times. With `:timings=N`, at most N graphs
+        are timed, in batches, and predicted prices of kernels agree with these timings. If the prices are of the device
+        on which the result is measured, the clock has the last word on which graph is exported.
       device: the device on which the result is measured end to end; `auto` is the fastest kind that works here.
       rules: path of a rule file, or `default+partial`, the built-in rules with the optional family; none: the built-in
         rules.

@@ -204,6 +204,12 @@ def best_collected(buffer: EpisodeBuffer, kind: str) -> EpisodeRecord:
     return best
 
 
+def best_plans(buffer: EpisodeBuffer) -> list[tuple[tuple[int, int], ...]]:
+    """Returns the rewrites to the best graph of each episode that has improved on its start graph."""
+    plans = (as_record(episode, buffer.rule_names, "collection").best_actions for episode in buffer)
+    return [plan for plan in plans if plan]
+
+
 def as_record(episode: Episode, rule_names: tuple[str, ...], kind: str) -> EpisodeRecord:
     """Returns a collected episode in the form of the evaluation's records."""
     names = (*rule_names, "NO-OP")

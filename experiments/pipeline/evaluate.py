@@ -17,6 +17,8 @@ from experiments.pipeline.load import Loaded
 from experiments.pipeline.retime import STAGE as RETIME_STAGE
 from experiments.pipeline.retime import TITLE as RETIME_TITLE
 from experiments.pipeline.retime import retime_gain, retimes
+from experiments.pipeline.timings import TITLE as WHOLE_TITLE
+from experiments.pipeline.timings import few_timings, time_batch
 from experiments.pipeline.trained import prepare_trained
 from experiments.runs.run import Run
 
@@ -82,6 +84,14 @@ def _make_sure(run: Run, loaded: Loaded) -> None:
     if not run.config.learns_in or not retimes(run, loaded) or run.directory.finished(RETIME_STAGE):
         return
     path, settings = run.directory.path / EVALUATION, run.config.search
+    if (costs := few_timings(loaded)) is not None:
+        with run.directory.reading(EVALUATION):
+            evaluation = Evaluation.load(path)
+        records = [evaluation.best, evaluation.deterministic, *evaluation.sampled, *evaluation.random]
+        found = [record.best_actions for record in records if record.best_actions]
+        time_batch(run, loaded, found, RETIME_STAGE, WHOLE_TITLE, costs.timings)
+        evaluation.repriced(loaded.env).save(path)
+        return
     begin, most = time.monotonic(), 2 * settings.rounds * settings.retiming_seconds
     with run.stage(RETIME_STAGE, RETIME_TITLE, round(most), most) as bar:
         with run.directory.reading(EVALUATION):

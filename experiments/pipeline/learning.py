@@ -26,6 +26,7 @@ from experiments.errors import UserError
 from experiments.pipeline import world_model
 from experiments.pipeline.collect import (
     best_collected,
+    best_plans,
     collect_episodes,
     joined,
     parted,
@@ -34,13 +35,16 @@ from experiments.pipeline.collect import (
 )
 from experiments.pipeline.load import Loaded
 from experiments.pipeline.retime import retime_gain, retimes
+from experiments.pipeline.timings import STAGE as TIMINGS
+from experiments.pipeline.timings import TITLE as TIMINGS_TITLE
+from experiments.pipeline.timings import few_timings, restore_timings, share_of, time_batch
 from experiments.pipeline.world_model import RoundModel, train_further, train_world_model
 from experiments.runs.directory import finite
 from experiments.runs.result import omits
 from experiments.runs.rounds import EXPLOIT, best_round, keep_played_round, plans_file
 from experiments.runs.run import Run, in_round, of_round, start_tensorflow
 from worldmodel.accuracy.omissions import Offers
-from worldmodel.data.episodes import EpisodeBuffer
+from worldmodel.data.episodes import EpisodeBuffer, replayed
 
 if TYPE_CHECKING:  # the stage imports TensorFlow when it runs
     from worldmodel.dream.dream_env import DreamEnv
@@ -83,6 +87,7 @@ class Learning:
         self._models: dict[int, RoundModel] = {}
         self._controllers: dict[int, Controller] = {}
         self._played: dict[int, EpisodeBuffer] = {}
+        self._priced: dict[int, tuple[EpisodeBuffer, EpisodeBuffer]] = {}
 
     @functools.cached_property
     def random_play(self) -> EpisodeBuffer:
@@ -92,7 +97,29 @@ class Learning:
     def episodes(self, number: int) -> tuple[EpisodeBuffer, EpisodeBuffer]:
         """Returns (training, held-out) episodes of a round; only random episodes are held out."""
         training, held_out = parted(self.run.config, self.random_play)
-        return joined([training, *map(self.policy_play, range(number))]), held_out
+        training = joined([training, *map(self.policy_play, range(number))])
+        if few_timings(self.loaded) is None:
+            return training, held_out
+        if number not in self._priced:
+            self._priced[number] = self._priced_anew(number, training, held_out)
+        return self._priced[number]
+
+    def _priced_anew(
+        self, number: int, training: EpisodeBuffer, held_out: EpisodeBuffer
+    ) -> tuple[EpisodeBuffer, EpisodeBuffer]:
+        """Times a round's share of whole graphs, and returns its episodes by the prices that follow."""
+        run, env, stage = self.run if number else self.first, self.loaded.env, of_round(TIMINGS, number)
+        if run.config.collect.actions != "site":
+            raise UserError(
+                f"With costs={run.config.costs}, episodes are priced anew after graphs were timed, for which rewrites "
+                f"must be named by their site: expected collect.actions=site, got {run.config.collect.actions}."
+            )
+        restore_timings(run.directory, self.loaded)
+        if not run.directory.finished(stage):
+            most = share_of(self.loaded, run.config.recollect.rounds + 2, number)  # the last one is of the evaluation
+            plans = best_plans(replayed(env, training))
+            time_batch(run, self.loaded, plans, stage, in_round(TIMINGS_TITLE, number), most)
+        return replayed(env, training), replayed(env, held_out)
 
     def policy_play(self, number: int) -> EpisodeBuffer:
         """Returns real episodes of a round's controller, which the next round learns from."""
@@ -239,7 +266,8 @@ class Learning:
 
     def collected(self) -> EpisodeBuffer:
         """Returns all real episodes so far."""
-        return joined([self.random_play, *self._own_play()])
+        played = joined([self.random_play, *self._own_play()])
+        return played if few_timings(self.loaded) is None else replayed(self.loaded.env, played)
 
     def _own_play(self) -> list[EpisodeBuffer]:
         return [*self._played.values(), *self._mixed(self.run.config.recollect.rounds)]

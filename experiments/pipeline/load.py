@@ -19,6 +19,7 @@ import onnx
 
 from environment import GraphSubstitutionEnv, zoo
 from environment.costs import registry as cost_models
+from environment.costs.corrected.cost_model import Corrected
 from environment.costs.end_to_end import EFFORT, EndToEnd, RecordedEndToEnd, effort_of
 from environment.costs.interface import Costs
 from environment.costs.measured.cost_model import Learned, Measured, Recorded, runtime_here
@@ -132,7 +133,11 @@ def _measuring(name: cost_models.Name, config: RunConfig) -> RunCosts:
         database: Path | None = default_database()
         if name.pairs is not None:  # its prices would stand beside surer ones
             effort, database = effort_of(effort, name.pairs), None
-        costs = EndToEnd(device, runtime=runtime, effort=effort, noise=noise, database=database)
+        if name.timings is None:
+            costs = EndToEnd(device, runtime=runtime, effort=effort, noise=noise, database=database)
+        else:
+            of_kernels: dict[str, Any] = {"threads": settings.num_threads, "level": settings.level}
+            costs = Corrected(device, name.timings, effort=effort, graphs=database, **of_kernels)
     else:
         kernels = partial(Measured, predict=settings.predict) if name.kind == "measured" else Learned
         costs = kernels(device, threads=settings.num_threads, level=settings.level, noise=noise)

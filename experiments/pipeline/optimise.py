@@ -27,6 +27,7 @@ from experiments.pipeline.load import Loaded, load
 from experiments.pipeline.measure import measure, measure_with_other_threads, runtime_of
 from experiments.pipeline.select import Selected, confirmed, select
 from experiments.pipeline.symbolic import keep_symbolic, without_dependent
+from experiments.pipeline.timings import restore_timings
 from experiments.pipeline.trained import TrainedRun
 from experiments.pipeline.waypoints import restore_waypoints
 from experiments.reports.page import extra
@@ -227,6 +228,7 @@ def begin_run(request: Request, loaded: Loaded, progress: ProgressDisplay) -> Ru
     manifest = make_manifest(request.arguments, request.model, config.seed)
     directory = RunDirectory.open(path, identity, manifest, restart=restart, agree=same_run)
     restore_waypoints(directory, loaded.model)
+    restore_timings(directory, loaded)
     remember(EMPTIED, str(path.absolute()))
     spent = loaded.seconds + seconds, loaded.cpu_seconds + cpu_seconds
     directory.record("load", *spent, loaded.counts.timings(), finished=True)

@@ -3,7 +3,8 @@
 Under `measured` costs the prices of most kernels are predicted until something depends on them. Whoever minimises
 prices finds what they underrate: a search at once, and a policy the more the longer it learns. So the kernels that make
 the gain of the best graph unsure are timed after each round of a search, at each checkpoint of a training in the real
-environment, and after the episodes of an evaluation.
+environment, and after the episodes of an evaluation. If few whole graphs are timed (`timings`), the best graph is
+timed at these moments.
 """
 
 from __future__ import annotations
@@ -14,15 +15,19 @@ from typing import Any
 from environment.costs.measured.cost_model import Measured
 from environment.costs.measured.retiming import difference, retime
 from experiments.pipeline.load import Loaded
+from experiments.pipeline.timings import few_timings, time_graph
 from experiments.runs.run import Run, in_round, of_round
 from experiments.runs.signals import raise_if_received
+from taso_ext import State
 
 STAGE, TITLE = "retime", "time what the gain rests on [s]"
 
 
 def retimes(run: Run, loaded: Loaded) -> bool:
-    """Returns whether kernels are priced by measuring them on this machine, and may be timed again."""
+    """Returns whether kernels, or few whole graphs, are timed on this machine to make a gain sure."""
     costs = loaded.env.costs
+    if few_timings(loaded) is not None:
+        return True
     return isinstance(costs, Measured) and costs.times and run.config.search.retiming_seconds > 0
 
 
@@ -68,6 +73,8 @@ def retime_gain(
     Returns:
       `timed`, the number of timings, and the gain with half the width of its 95 % interval `before` and `after` them.
     """
+    if few_timings(loaded) is not None:
+        return _timed_whole(run, loaded, plan)
     costs = loaded.env.costs
     assert isinstance(costs, Measured)  # see `retimes`
     prices, start, found = costs.of(loaded.model), loaded.model.graph, loaded.env.replay(plan)
@@ -88,6 +95,23 @@ def retime_gain(
         costs.forget(loaded.model)
         loaded.env.reset(options={"graph": loaded.model})
     return facts
+
+
+def _timed_whole(run: Run, loaded: Loaded, plan: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    """Times the graph of a plan as a whole, unless it was timed before; see `retime_gain`."""
+    before = _gain(loaded, plan)
+    timed = time_graph(run, loaded, loaded.env.replay(plan))
+    return {"timed": timed, "before": before, "after": _gain(loaded, plan) if timed else before}
+
+
+def _gain(loaded: Loaded, plan: Sequence[tuple[int, int]]) -> tuple[float, float]:
+    """Returns the fraction of its cost that a plan saves of the model, and half the width of its 95 % interval."""
+    prices = loaded.env.costs.of(loaded.model)
+    start, found = (
+        prices.price(State(graph, loaded.env.rules, prices.native))
+        for graph in (loaded.model.graph, loaded.env.replay(plan))
+    )
+    return 1 - found.cost.ms / start.cost.ms, found.ratio_noise(start)
 
 
 def _percent(value: float, half_width: float) -> str:

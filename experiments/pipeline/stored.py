@@ -26,6 +26,7 @@ from experiments.pipeline.controller import prepare_controller
 from experiments.pipeline.learning import MIXED, Learning, learner, train_for_real
 from experiments.pipeline.learning import STAGE as TRAINING
 from experiments.pipeline.load import Loaded, load, load_model
+from experiments.pipeline.timings import restore_timings
 from experiments.pipeline.waypoints import restore_waypoints
 from experiments.pipeline.world_model import MDN_RNN
 from experiments.runs.directory import RunDirectory
@@ -132,6 +133,7 @@ class StoredRun:
         found = load(self.model, config)
         self._require_same({part: found.fingerprint[part] for part in SAME})
         restore_waypoints(self.directory, found.model)
+        restore_timings(self.directory, found)
         return found
 
     def model_and_rules(self) -> tuple[OnnxModel, RuleSet]:

@@ -355,7 +355,7 @@ class RewriteEnv(Protocol):
         ...
 
 
-# (observation, generator) -> [rule, location]
+# (observation, generator) -> [rule, location], or None if the episode is to end
 BehaviourPolicy = Callable[[dict[str, Any], np.random.Generator], Any]
 
 
@@ -396,6 +396,19 @@ def collect(
     return buffer
 
 
+def replayed(env: RewriteEnv, buffer: EpisodeBuffer) -> EpisodeBuffer:
+    """Returns the same episodes as the environment shows and rewards them now, if its prices have changed.
+
+    An episode ends where the environment ends it, and at the latest where it has ended before.
+    """
+    again: EpisodeBuffer | None = None
+    for episode in buffer:
+        actions, recorder = iter(episode.actions), _Recorder(env, episode.index, 0)
+        again = recorder.empty_buffer() if again is None else again
+        again.append(recorder.play(lambda *_, left=actions: next(left, None), again.graphs))
+    return buffer if again is None else again
+
+
 class _Recorder:
     """A player of one episode that records what an `Episode` holds."""
 
@@ -429,7 +442,11 @@ class _Recorder:
             graphs.add(hashes[-1], self.observation["graph"])
             if terminated or truncated:
                 break
-            action = np.asarray(policy(self.observation, self.generator), np.int32).reshape(2)
+            chosen = policy(self.observation, self.generator)
+            if chosen is None:
+                truncated = True
+                break
+            action = np.asarray(chosen, np.int32).reshape(2)
             self.observation, reward, terminated, truncated, self.info = self.env.step(action)
             if everywhere is not None and action[1] == everywhere:
                 rewrites += [(len(actions), rule, location) for rule, location in self.info["rewrites"]]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
+from collections.abc import Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -223,6 +224,7 @@ class MeasuredPrices:
       clock: the warning of imprecise prices.
       predictor: predicts prices; None: kernels are timed when they are first met, or are an error.
       noise: see `Measured`.
+      factors: see `KernelPrices`.
     """
 
     is_free = True
@@ -238,10 +240,11 @@ class MeasuredPrices:
         clock: NoisyClock | None = None,
         predictor: Predicts | None = None,
         noise: Noise = FROZEN,
+        factors: Mapping[str, float] | None = None,
     ) -> None:
         self.noise = noise
         self._model, self._runtime, self._device = model, runtime, prices.setting.device
-        self.kernels = KernelPrices(prices, None if replay else runtime, clock, predictor)
+        self.kernels = KernelPrices(prices, None if replay else runtime, clock, predictor, factors)
         self._operator_costs = OperatorCosts(model, runtime, self.kernels)
         self._priced: Recent[Priced] = Recent(_MOST_PRICES)
         self._noisy: Recent[Sum] = Recent(_MOST_PRICES)

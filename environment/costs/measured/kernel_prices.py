@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from environment.costs.limits import NoisyClock
@@ -34,6 +35,7 @@ class KernelPrices:
       runtime: the runtime that measures kernels; None measures nothing.
       clock: the warning of imprecise prices.
       predictor: predicts the prices of kernels that were not timed; None: they are timed, or are an error.
+      factors: what each price is multiplied by, by its signature; 1 for all others.
 
     Attributes:
       timed: number of timings that this object has made.
@@ -45,8 +47,9 @@ class KernelPrices:
         runtime: OnnxRuntime | None,
         clock: NoisyClock | None = None,
         predictor: Predicts | None = None,
+        factors: Mapping[str, float] | None = None,
     ) -> None:
-        self.prices, self._runtime, self._predictor = prices, runtime, predictor
+        self.prices, self._runtime, self._predictor, self._factors = prices, runtime, predictor, factors or {}
         self._clock = clock or NoisyClock(f"measured:{prices.setting.device}")
         self._predicted: dict[str, Price] = {}
         self.timed = 0
@@ -115,11 +118,13 @@ class KernelPrices:
 
         A predicted price stays although another process may time the kernel, so that no graph changes its cost.
         """
-        if key not in self._predicted:
-            if (known := self.prices.get(key)) is not None:
-                return known
+        found = self._predicted.get(key) or self.prices.get(key)
+        if found is None:
             self.foresee([key])
-        return self._predicted.get(key)
+            found = self._predicted.get(key)
+        if found is None or key not in self._factors:
+            return found
+        return replace(found, ms=self._factors[key] * found.ms)
 
     def _timed(self, kernel: Kernel, weights_mb: int, runtime: OnnxRuntime) -> Price:
         try:

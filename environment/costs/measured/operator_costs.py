@@ -129,8 +129,12 @@ class OperatorCosts:
         Returns:
           Half the width of the 95 % interval, in ms, by the signature of the price.
         """
+        return self.errors_of(self.bill(graph))
+
+    def errors_of(self, bill: Mapping[str, int]) -> dict[str, float]:
+        """Returns the same of kernels that run so often, by the signature of the price."""
         # Sorted, so that sums over the errors are the same in every process.
-        return {kernel: count * self._kernels.of(kernel).error_ms for kernel, count in sorted(self.bill(graph).items())}
+        return {kernel: count * self._kernels.of(kernel).error_ms for kernel, count in sorted(bill.items())}
 
     def noisy_sum(self, graph: Graph) -> Sum:
         """Returns the time of a graph, whose operators have prices, as a sum of kernels whose times vary."""

@@ -11,14 +11,19 @@ takes a minute.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from environment.costs.corrected.choice import expected_best
+from environment.costs.corrected.posterior import Posterior, Prices, TimedGraph
 from environment.costs.learned.prior import shipped_prior
 from environment.costs.learned.regressor import Values
 from environment.statistics.intervals import NORMAL_HALF_WIDTH
+from environment.statistics.paired import spearman
 from experiments.errors import require_at_least
 from experiments.executors.units import Record
 from experiments.pipeline.select import APART, MOST
@@ -61,26 +66,17 @@ def apart(offered: Offered, most: int) -> list[int]:
     return chosen[:most]
 
 
-def expected_best(offered: Offered, most: int) -> list[int]:
-    """Returns the batch whose best graph is expected to gain most, one after the other, the cheapest first.
-
-    The first addition that improves nothing ends it: a graph counts only if it may be better where the others are not,
-    which takes disagreement about its price and distance from the others.
-    """
-    gain = np.maximum(1 - offered.possible, 0)
-    chosen = cheapest(offered, 1)
-    while len(chosen) < most:
-        added = np.maximum(gain - gain[chosen].max(axis=0), 0).mean(axis=1)
-        if not added.max():
-            break
-        chosen.append(int(added.argmax()))
-    return chosen
+def by_expectation(offered: Offered, most: int) -> list[int]:
+    """Returns the batch whose best graph is expected to gain most, by the errors of prices."""
+    return expected_best(offered.possible, most)
 
 
+BATCHES = 3
+CORRECTED = "corrected"
 WAYS: Mapping[str, Callable[[Offered, int], list[int]]] = {
     "cheapest": cheapest,
     "apart": apart,
-    "expected_best": expected_best,
+    "expected_best": by_expectation,
 }
 COLUMNS = {
     "graph": "network, of a family that the prices have not seen",
@@ -91,8 +87,20 @@ COLUMNS = {
     "apart": f"the same, none within {100 * APART:g} % of one before: what `rlflow optimise` does [%]",
     "expected_best": "lost with the batch whose best one is expected to gain most, by the errors of prices [%]",
     "difference": "expected_best less apart, mean over draws [points]",
+    "corrected": f"lost with {BATCHES} such batches of as many in all, each by prices that the ones before have "
+    "corrected: what `endtoend:<device>:timings=N` does [%]",
+    "error": "of the logarithms of predicted ratios, root mean square over graphs that are not chosen [%]",
+    "error_after": "the same by corrected prices [%]",
+    "order": "rank correlation of these ratios with the measured ones",
+    "order_after": "the same by corrected prices",
 }
-FORMATS = {"noise": ".1f", **dict.fromkeys(("random", *WAYS), ".2f"), "difference": "+.2f"}
+OF_PRICES = ("error", "error_after", "order", "order_after")
+FORMATS = {
+    "noise": ".1f",
+    **dict.fromkeys(("random", *WAYS, CORRECTED), ".2f"),
+    "difference": "+.2f",
+    **dict.fromkeys(OF_PRICES, ".2f"),
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -115,7 +123,10 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
                 rows.append(row_of(network, study.predicted(regressor, network), options.graphs_timed))
                 raise_if_received()
                 bar.update(len(rows))
-    means = {name: float(np.mean([row[name] for row in rows])) for name in ("random", *WAYS, "difference")}
+    means = {
+        name: float(np.mean([row[name] for row in rows]))
+        for name in ("random", *WAYS, "difference", CORRECTED, *OF_PRICES)
+    }
     better = sum(row["difference"] < 0 for row in rows)
     return Table(
         "Which graphs to time when few can be",
@@ -126,7 +137,11 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         f"{options.graphs_timed} of {DRAWN} graphs are chosen, {DRAWS} times for each network.",
         f"The {options.graphs_timed} cheapest graphs lose {means['cheapest']:.2f} % on average, those that are also "
         f"{100 * APART:g} % apart {means['apart']:.2f} %, and the batch by expected improvement "
-        f"{means['expected_best']:.2f} %; it is better than those apart on {better} of {len(rows)} networks.",
+        f"{means['expected_best']:.2f} %; it is better than those apart on {better} of {len(rows)} networks. In "
+        f"{BATCHES} batches, each by prices that the ones before have corrected, {means[CORRECTED]:.2f} % is lost. The "
+        f"ratios of graphs that are not timed are wrong by {means['error']:.1f} % without these corrections and by "
+        f"{means['error_after']:.1f} % with them; their rank correlation with the measured ones is "
+        f"{means['order']:.2f} and {means['order_after']:.2f}.",
     )
 
 
@@ -140,17 +155,23 @@ def row_of(network: RecordedGraphs, prices: Predicted, most: int) -> Record:
     ms = network.runs @ prices.ratio
     cost = ms[1:] / ms[0]
     deviations = (network.runs[1:] - network.runs[0]) * prices.ratio * prices.half_width / NORMAL_HALF_WIDTH / ms[0]
-    rng, lost = np.random.default_rng(0), {name: list[float]() for name in ("random", *WAYS)}
+    rng, of_batches = np.random.default_rng(0), np.random.default_rng(1)
+    lost = {name: list[float]() for name in ("random", *WAYS, CORRECTED)}
+    of_prices = {name: list[float]() for name in OF_PRICES}
     for _ in range(DRAWS):
         drawn = rng.choice(len(cost), min(DRAWN, len(cost)), replace=False)
         normal = rng.standard_normal((deviations.shape[1], _SAMPLES))
         offered = Offered(cost[drawn], cost[drawn, None] + deviations[drawn] @ normal)
         chosen = {name: way(offered, most) for name, way in WAYS.items()}
         chosen["random"] = rng.permutation(len(drawn))[:most].tolist()
+        chosen[CORRECTED], corrected = in_batches(network, prices, drawn, most, of_batches)
         measured = np.minimum(network.measured[drawn], 1)  # the network itself is always at hand
         for name, places in chosen.items():
-            lost[name].append(100 * float(measured[places].min() / measured.min() - 1))
-    means = {name: float(np.mean(each)) for name, each in lost.items()}
+            lost[name].append(100 * float(measured[places].min(initial=1.0) / measured.min() - 1))
+        others = np.setdiff1d(np.arange(len(cost)), drawn[chosen[CORRECTED]])
+        for name, value in _errors(cost[others], corrected[others], network.measured[others]).items():
+            of_prices[name].append(value)
+    means = {name: float(np.mean(each)) for name, each in (lost | of_prices).items()}
     return {
         "graph": network.name,
         "offered": len(cost),
@@ -158,3 +179,44 @@ def row_of(network: RecordedGraphs, prices: Predicted, most: int) -> Record:
         **means,
         "difference": means["expected_best"] - means["apart"],
     }
+
+
+def in_batches(
+    network: RecordedGraphs, prices: Predicted, drawn: npt.NDArray[np.int_], most: int, rng: np.random.Generator
+) -> tuple[list[int], Values]:
+    """Times graphs of a network in batches, and corrects prices by each.
+
+    Args:
+      drawn: the graphs that are offered, as places among all [d].
+    Returns:
+      (places of the chosen ones among those that are offered, corrected costs of all graphs as fractions of the
+      network's [g])
+    """
+    keys = [str(each) for each in range(len(network.kernels))]
+    bills = [dict(zip(keys, row.astype(int).tolist(), strict=True)) for row in network.runs]
+    given = Prices(keys, prices.ratio, prices.half_width / NORMAL_HALF_WIDTH)
+    timed: list[TimedGraph] = []
+    chosen: list[int] = []
+    for batch in range(BATCHES):
+        posterior = Posterior(given, bills[0], timed)
+        parts = network.runs * prices.ratio * posterior.factor
+        ms = parts.sum(axis=1, keepdims=True) + posterior.deviations(parts) @ rng.standard_normal((len(keys), _SAMPLES))
+        left = np.setdiff1d(np.arange(len(drawn)), chosen)
+        known = max((1 - each.ratio for each in timed), default=0.0)
+        wanted = -(-most * (batch + 1) // BATCHES) - len(chosen)
+        new = [int(left[each]) for each in expected_best(ms[1 + drawn[left]] / ms[0], wanted, known)]
+        chosen += new
+        timed += [
+            TimedGraph(str(place), bills[1 + place], float(network.measured[place]), float(network.half_widths[place]))
+            for place in drawn[new]
+        ]
+    factor = Posterior(given, bills[0], timed).factor
+    ms = network.runs @ (prices.ratio * factor)
+    return chosen, ms[1:] / ms[0]
+
+
+def _errors(cost: Values, corrected: Values, measured: Values) -> dict[str, float]:
+    """Returns `OF_PRICES` of some graphs, given what they cost and take as fractions of the network's."""
+    errors = [100 * float(np.sqrt(np.mean(np.log(each / measured) ** 2))) for each in (cost, corrected)]
+    orders = [spearman(each, measured) if len(measured) > 2 else math.nan for each in (cost, corrected)]
+    return dict(zip(OF_PRICES, errors + orders, strict=True))

@@ -88,7 +88,7 @@ class DefaultRun:
       variant: name of the settings if they are not the defaults.
       preset, changes: the settings, as for `--preset` and `--set`; `changes` come after those of the scale.
       from_prior: whether the run begins with the shipped prices alone, in a database of its own.
-      costs: the kind of costs on the device: `measured` or `endtoend`.
+      costs: the kind of costs on the device, with its parameters: `measured`, or `endtoend:timings=64`.
     """
 
     model: str
@@ -110,7 +110,8 @@ class DefaultRun:
     @property
     def config(self) -> RunConfig:
         """The settings of the run."""
-        costs = f"{self.costs}:{self.device}"
+        kind, *parameters = self.costs.split(":")
+        costs = ":".join([kind, self.device, *parameters])
         values = {"costs": costs, "device": self.device, "seed": self.seed, **CHANGES[self.scale]}
         return resolved(load_config(self.preset, values, self.changes))
 

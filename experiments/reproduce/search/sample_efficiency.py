@@ -9,8 +9,8 @@ another run has timed. What learns and what searches find graphs by predicted pr
 as a climb has; the cheapest of them race against the model. A climb has no other judge than the clock. The ratio of
 each result comes from a last measurement, which decides nothing.
 
-By `--costs endtoend`, no price is predicted: what learns and what searches prices whole graphs by the clock, and these
-timings count too.
+By `--costs endtoend`, what learns and what searches times at most 64 whole graphs in batches before its race, and
+prices agree with these timings; they count too.
 
 Figures of each graph show gains against timings and against seconds: a climb moves while it times graphs, and all
 others have their gain at the end of their race. What they have found before has costs by the prices alone, of which no
@@ -50,8 +50,11 @@ NEAR = 0.95
 WORTH = 0.01
 """A graph does not count if the largest known gain is below this."""
 SECONDS = 300
-COSTS = {"measured": "predicted from the shipped prices", "endtoend": "whole graphs by the clock"}
-"""The kinds of costs that there are on every device, and what they are."""
+COSTS = {
+    "measured": ("measured", "predicted from the shipped prices"),
+    "endtoend": (f"endtoend:timings={MOST_TIMED}", "predicted, and corrected by timings of whole graphs in batches"),
+}
+"""The kinds of costs that there are on every device: with their parameters, and what they are."""
 _ALONE = "evaluate.climb_seconds=0"
 """No climb goes on from what a controller has found."""
 
@@ -141,7 +144,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         FORMATS,
         table,
         options.command_line,
-        f"{costs}:{options.device}, {COSTS[costs]}; {SECONDS} s for each search at full scale.",
+        f"{costs}:{options.device}, {COSTS[costs][1]}; {SECONDS} s for each search at full scale.",
         finding(table),
         figures={
             f"{name}-{axis}": partial(_draw, name, axis, [each for each in records if each["graph"] == name])
@@ -172,7 +175,8 @@ def run_of(row: str, model: str, scale: str, device: str, seed: int, costs: str 
     if scale == "smoke":
         rough = ("measure.resolution=0.5",) if costs == "endtoend" else ()
         changes = (*way.settings, *(SMALL if way.learns else ()), *rough)
-    return DefaultRun(model, scale, device, seed, False, row, way.preset, changes, from_prior=True, costs=costs)
+    of_device = COSTS[costs][0]
+    return DefaultRun(model, scale, device, seed, False, row, way.preset, changes, from_prior=True, costs=of_device)
 
 
 def rows_of(records: Sequence[Record]) -> Iterator[Record]:

@@ -1,0 +1,110 @@
+"""Times a few of the graphs that a run has met, if its costs are `endtoend:<device>:timings=N`.
+
+Costs are then predicted, and corrected by whole graphs that were timed. A batch of them is timed when a round of
+learning has its real episodes, so that each world model learns from the best prices that are known by then; what is
+left is spent on the graphs of the evaluation. The timings are kept among the checkpoints of the run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from environment.costs.corrected.cost_model import Corrected
+from environment.costs.corrected.posterior import TimedGraph
+from experiments.pipeline.load import Loaded
+from experiments.runs.directory import RunDirectory
+from experiments.runs.run import Run
+from taso_ext import Graph, OnnxModel
+
+STAGE, TITLE = "timings", "time whole graphs"
+CHECKPOINT = "checkpoints/whole-graphs.json"
+
+Plan = Sequence[tuple[int, int]]
+"""Rewrites from the start graph, each a rule and a location."""
+
+
+def few_timings(loaded: Loaded) -> Corrected | None:
+    """Returns the cost model of a run if it times few whole graphs; None for all others."""
+    costs = loaded.env.costs
+    return costs if isinstance(costs, Corrected) else None
+
+
+def restore_timings(directory: RunDirectory, loaded: Loaded) -> None:
+    """Corrects prices by the graphs that earlier commands of a run have timed.
+
+    Raises:
+      DamagedRun: they cannot be read.
+    """
+    costs = few_timings(loaded)
+    if costs is None:
+        return
+    kept = directory.stored(CHECKPOINT, lambda rows: [TimedGraph(**row) for row in rows or []])
+    before = len(costs.timed(loaded.model))
+    costs.restore(loaded.model, kept)
+    if len(costs.timed(loaded.model)) > before:
+        _follow(loaded)
+
+
+def time_batch(run: Run, loaded: Loaded, plans: Iterable[Plan], stage: str, title: str, most: int) -> None:
+    """Times the graphs at the ends of some plans that are worth it, as a stage; `loaded.env` then has other prices.
+
+    Args:
+      stage, title: names of the stage.
+      most: largest number of graphs that the run has timed after it, beside the limit of its costs.
+    """
+    costs, model = few_timings(loaded), loaded.model
+    if costs is None:
+        return
+    restore_timings(run.directory, loaded)
+    if run.directory.finished(stage):
+        return
+    batch = max(0, min(most, costs.timings) - len(costs.timed(model)))
+    with run.stage(stage, title, batch) as bar:
+        graphs = [loaded.env.replay(plan) for plan in dict.fromkeys(tuple(plan) for plan in plans)] if batch else []
+        chosen = costs.choose(model, graphs, batch, run.seed(stage))
+        timed = 0
+        for place in chosen:
+            timed += time_graph(run, loaded, graphs[place])
+            bar.update(timed)
+        run.progress.note(_said(costs, model, timed))
+
+
+def time_graph(run: Run, loaded: Loaded, graph: Graph) -> int:
+    """Times a graph, unless it was timed before or nothing may be timed any more; returns how many were: 1 or 0."""
+    costs, model = few_timings(loaded), loaded.model
+    assert costs is not None
+    number = costs.time(model, [graph])
+    if number:
+        kept: list[dict[str, Any]] = [dataclasses.asdict(each) for each in costs.timed(model)]
+        run.directory.write_json(CHECKPOINT, kept)
+        _follow(loaded)
+    return number
+
+
+def share_of(loaded: Loaded, batches: int, number: int) -> int:
+    """Returns how many graphs may have been timed after a batch, if all of a run are equally large.
+
+    Args:
+      batches: how many there are.
+      number: the number of the batch, from 0.
+    """
+    costs = few_timings(loaded)
+    return 0 if costs is None else math.ceil(costs.timings * (number + 1) / batches)
+
+
+def _follow(loaded: Loaded) -> None:
+    """Makes the environment follow the prices that are known now."""
+    loaded.env.reset(options={"graph": loaded.model})
+
+
+def _said(costs: Corrected, model: OnnxModel, timed: int) -> str:
+    if not timed:
+        return "No graph was timed: none is expected to be faster than what is known."
+    best = min(costs.timed(model), key=lambda each: each.ratio)
+    return (
+        f"Timed {timed} graphs, {len(costs.timed(model))} of at most {costs.timings} so far: the fastest takes "
+        f"{best.ratio:.3f} of the model's time."
+    )

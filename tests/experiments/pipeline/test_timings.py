@@ -1,0 +1,146 @@
+"""Tests of runs that time few whole graphs: when they time them, what they keep, and what then has which price."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from controller.evaluation import replay_record
+from environment.costs.corrected.cost_model import Corrected
+from environment.counting import counting
+from experiments.config.run import RunConfig, load_config
+from experiments.errors import DamagedRun, UserError
+from experiments.pipeline import timings
+from experiments.pipeline.controller import prepare_controller
+from experiments.pipeline.evaluate import train_and_evaluate
+from experiments.pipeline.learning import Learning, train_for_real
+from experiments.pipeline.load import Loaded, load
+from experiments.pipeline.timings import CHECKPOINT, restore_timings, share_of
+from experiments.runs.directory import RunDirectory
+from experiments.runs.progress import make_progress
+from experiments.runs.run import Run
+from tests.environment.costs.fake_kernels import price_without_a_clock
+from tests.environment.costs.timed_graphs import fake_costs
+from worldmodel.data.episodes import EpisodeBuffer
+
+MODEL = "bert-base-tiny"
+
+
+@pytest.fixture(autouse=True)
+def _made_up_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    price_without_a_clock(monkeypatch)
+    clock = fake_costs()
+    monkeypatch.setattr(Corrected, "clock_of_graphs", property(lambda costs: clock))
+
+
+def config_of(timings: int, *assignments: str) -> RunConfig:
+    small = "environment.max_steps=6", "collect.episodes=12", "recollect.rounds=1", "device=cpu"
+    return load_config("demo", {}, [f"costs=endtoend:cpu:timings={timings}", *small, *assignments])
+
+
+def begun(folder: Path, config: RunConfig) -> tuple[Run, Loaded]:
+    run, loaded = Run(config, RunDirectory.open(folder, {}, {}), make_progress()), load(MODEL, config)
+    restore_timings(run.directory, loaded)
+    return run, loaded
+
+
+def kept(run: Run) -> list[dict[str, Any]]:
+    return json.loads((run.directory.path / CHECKPOINT).read_text())
+
+
+def require_prices_of(loaded: Loaded, buffer: EpisodeBuffer) -> None:
+    """Checks that episodes have the costs, the rewards and the graphs that the environment shows now."""
+    for episode in buffer:
+        observation, info = loaded.env.reset()
+        assert info["cost_ms"] == pytest.approx(episode.cost_ms[0])
+        for step, action in enumerate(episode.actions):
+            observation, reward, _, _, info = loaded.env.step(action)
+            assert info["cost_ms"] == pytest.approx(episode.cost_ms[step + 1])
+            assert reward == pytest.approx(episode.rewards[step], abs=1e-4)
+            seen = buffer.graphs[episode.hashes[step + 1]].nodes
+            assert np.allclose(seen, observation["graph"].nodes, atol=1e-5)
+
+
+def test_a_round_learns_from_the_prices_that_its_batch_has_left(tmp_path: Path) -> None:
+    run, loaded = begun(tmp_path / "run", config_of(9))
+    learning = Learning(run, loaded)
+    before = [episode.cost_ms / episode.cost_ms[0] for episode in learning.random_play]
+    with counting() as counts:
+        training, held_out = learning.episodes(0)
+    assert 0 < len(kept(run)) <= share_of(loaded, 3, 0) == 3
+    assert counts.end_to_end_timings == len(kept(run)) + 1, "the start graph too"
+    assert len(training) + len(held_out) == len(learning.random_play)
+    require_prices_of(loaded, training)
+    require_prices_of(loaded, held_out)
+    after = {episode.index: episode.cost_ms / episode.cost_ms[0] for episode in (*training, *held_out)}
+    assert any(np.abs(cost - after[number]).max() > 0.01 for number, cost in enumerate(before)), "nothing was learned"
+    require_prices_of(loaded, learning.collected())
+    assert learning.best_episode().costs_ms[0] == pytest.approx(loaded.env.initial_cost.ms)
+
+
+def test_a_resumed_run_times_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of(9)
+    right, done = timings.time_graph, list[int]()
+
+    def interrupted(*arguments: Any) -> int:
+        if done:
+            raise KeyboardInterrupt
+        done.append(right(*arguments))
+        return done[-1]
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(timings, "time_graph", interrupted)
+        Learning(*begun(tmp_path / "run", config)).episodes(0)
+    run, loaded = begun(tmp_path / "run", config)
+    first = kept(run)
+    assert len(first) == 1
+    training, _ = Learning(run, loaded).episodes(0)
+    assert kept(run)[0] == first[0] and len(kept(run)) <= 3
+    with counting() as counts:
+        run, loaded = begun(tmp_path / "run", config)
+        again, _ = Learning(run, loaded).episodes(0)
+    assert counts.end_to_end_timings == 0
+    assert [each.cost_ms.tolist() for each in again] == [each.cost_ms.tolist() for each in training]
+
+
+def test_kept_timings_that_are_damaged_are_named(tmp_path: Path) -> None:
+    run, _ = begun(tmp_path / "run", config_of(9))
+    run.directory.write_json(CHECKPOINT, [{"hash": "x"}])
+    with pytest.raises(DamagedRun, match=r"whole-graphs\.json"):
+        begun(tmp_path / "run", config_of(9))
+
+
+def test_what_is_left_is_spent_on_the_graphs_of_the_evaluation(tmp_path: Path) -> None:
+    """A search is asked for its best graph each round; the rest goes to whatever may be faster."""
+    config = config_of(5, "controller=restarts", "search.budget=40", "evaluate.climb_seconds=0")
+    run, loaded = begun(tmp_path / "run", config)
+    assert prepare_controller(run, loaded).controller.name == "restarts"
+    assert 1 <= len(kept(run)) <= config.search.rounds
+    learner = config_of(
+        5, "controller=xrlflow", "xrlflow.updates=2", "xrlflow.batch=2", "xrlflow.epochs=1", "xrlflow.width=8"
+    )
+    run, loaded = begun(tmp_path / "learned", learner)
+    evaluation, _ = train_and_evaluate(run, loaded)
+    assert 1 <= len(kept(run)) <= 5
+    for record in (evaluation.deterministic, *evaluation.sampled, *evaluation.random):
+        replay_record(loaded.env, record)  # by the costs that the environment has now
+    assert train_and_evaluate(*begun(tmp_path / "learned", learner))[0] == evaluation
+
+
+def test_a_training_for_real_times_its_best_graph_at_its_checkpoints(tmp_path: Path) -> None:
+    small = "xrlflow.updates=3", "xrlflow.batch=2", "xrlflow.epochs=1", "xrlflow.width=8", "updates_per_checkpoint=1"
+    run, loaded = begun(tmp_path / "run", config_of(2, "controller=xrlflow", *small))
+    _, best = train_for_real(run, loaded)
+    assert best is not None and 1 <= len(kept(run)) <= 2
+    replay_record(loaded.env, best)
+
+
+def test_rewrites_named_by_their_rank_cannot_be_priced_anew(tmp_path: Path) -> None:
+    run, loaded = begun(tmp_path / "run", config_of(9, "collect.actions=rank"))
+    with pytest.raises(UserError, match=r"expected collect\.actions=site, got rank"):
+        Learning(run, loaded).episodes(0)
