@@ -422,6 +422,11 @@ class RunConfig:
         """Whether costs are measured during the run, and therefore vary."""
         return self.costs.partition(":")[0] in MEASURED_COSTS
 
+    @property
+    def reward_telescopes(self) -> bool:
+        """Whether rewards are differences of a cost, so that they add up to an improvement."""
+        return rewards.find(self.environment.reward).telescopes
+
     def refit(self, omits: bool) -> MdnRnnTrainingConfig:
         """Returns how the MDN-RNN is trained in a round of recollection.
 

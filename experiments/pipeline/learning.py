@@ -60,8 +60,6 @@ PLANS = 20
 """Number of episodes that a policy plays in its dream for the comparison with reality."""
 FEWEST_CHECKPOINTS = 10
 """Number of checkpoints of a training with few, long units of work."""
-IMPROVEMENT_REWARD = "log_ratio"
-"""The reward whose sums the comparison with reality can convert into improvements."""
 
 
 class Learning:
@@ -223,11 +221,12 @@ class Learning:
 
         Returns:
           The fields of `worldmodel.accuracy.exploit.Comparison`, with None for undefined ones, and the
-          `worldmodel.accuracy.omissions.Offers.facts` of the plans; empty if the sums of rewards are not improvements.
+          `worldmodel.accuracy.omissions.Offers.facts` of the plans; empty if rewards do not telescope, so that their
+          sum depends on the way to a graph.
         """
         run, stage = self.run, of_round(EXPLOIT, number)
         name = plans_file(number)
-        if run.config.environment.reward != IMPROVEMENT_REWARD:
+        if not run.config.reward_telescopes:
             self.controller(number)
             return {}
         if not run.directory.finished(stage):

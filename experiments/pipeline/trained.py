@@ -22,7 +22,7 @@ from experiments.config.tree import as_mapping, replaced
 from experiments.errors import UserError
 from experiments.pipeline.collect import best_collected, collect_episodes
 from experiments.pipeline.controller import Prepared, TrainingFacts
-from experiments.pipeline.learning import IMPROVEMENT_REWARD, STAGE, learner
+from experiments.pipeline.learning import STAGE, learner
 from experiments.pipeline.load import Loaded
 from experiments.pipeline.world_model import BUNDLE, MDN_RNN
 from experiments.runs.directory import RunDirectory, differences
@@ -84,7 +84,7 @@ class TrainedRun:
         compared, needed = of_round(EXPLOIT, run.last_round), []
         if config.uses_world_model:
             needed.append(of_round(MDN_RNN, run.last_round))
-            if config.environment.reward == IMPROVEMENT_REWARD:
+            if config.reward_telescopes:
                 needed.append(compared)  # it decides which round plays
         # A controller that trains nothing has no stage of training, but one of those that follow it.
         ends = of_round(STAGE, run.last_round), compared, "evaluate"

@@ -279,19 +279,20 @@ def gap_alarm(plans: Mapping[str, Any], last_round: int) -> str:
     """Returns a warning if a policy's dreams are far from what the same rewrites do, or if nobody knows; else nothing.
 
     Args:
-      plans: the figures of the policy's plans; empty if its rewards are not those of improvements.
+      plans: the figures of the policy's plans; empty if its rewards do not add up to an improvement.
       last_round: number of the last round of recollection.
     """
     if not plans:
         return (
-            "Nobody knows how true the policy's dreams are: what its rewards add up to is no improvement, which what "
-            "the same rewrites really do could be compared with. --set environment.reward=log_ratio makes it one."
+            "Nobody knows how true the policy's dreams are: what its rewards add up to depends on the way to a graph, "
+            "and is no improvement that what the same rewrites really do could be compared with. With "
+            "--set environment.reward=log_ratio, incremental or combined it is one."
         )
     if not is_far(plans["gap"]):
         return ""
     return (
         f"Alarm: what the policy dreams and what the same rewrites really do are {plans['gap']:.1f} points apart "
-        f"on average ({plans['dreamed_percent']:.2f} % and {plans['real_percent']:.2f} % less estimated time). Its "
+        f"on average ({plans['dreamed_percent']:.2f} and {plans['real_percent']:.2f} points of improvement). Its "
         f"world model is wrong where it goes. Let the model learn from what the policy really plays: --recollect "
         f"{last_round + MORE_ROUNDS}."
     )

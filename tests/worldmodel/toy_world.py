@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from environment import rewards
 from worldmodel.config import (
     DreamConfig,
     EncoderConfig,
@@ -59,6 +60,7 @@ class ToyEnv:
     """Strings of `length` cells under the three rules; `max_steps` truncates."""
 
     rule_names = RULE_NAMES
+    reward = rewards.find("log_ratio")
 
     def __init__(self, length: int = 6, max_steps: int = 20, start: tuple[int, ...] | None = None) -> None:
         self.start = np.array(start) if start is not None else np.arange(length) % 2

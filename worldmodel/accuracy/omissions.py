@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from environment.policies.greedy import ForeseeingEnv
+from environment.rewards import Reward
 from worldmodel.accuracy import metrics
 from worldmodel.accuracy.figures import MODEL, RESAMPLES, Columns, Figure, FigureMaker
 from worldmodel.config import PAYS_PERCENT
@@ -29,6 +30,11 @@ GAIN_RECALL = "rewrites that pay: share of their gain that the dream offers"
 
 class PayingEnv(RewriteEnv, ForeseeingEnv, Protocol):
     """A real environment that knows what each legal rewrite of its state costs; `GraphSubstitutionEnv` fulfils it."""
+
+    @property
+    def reward(self) -> Reward:
+        """What it pays for a rewrite."""
+        ...
 
 
 class Paying(NamedTuple):

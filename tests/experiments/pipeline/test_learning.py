@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from controller.foreign import BrokenControllerError, Foreign
@@ -18,6 +20,8 @@ from experiments.pipeline.load import load
 from experiments.runs.directory import RunDirectory
 from experiments.runs.progress import make_progress
 from experiments.runs.run import Run
+from worldmodel.accuracy import exploit
+from worldmodel.accuracy.exploit import ComparedPlan, Comparison, compare
 from worldmodel.config import DreamConfig
 from worldmodel.data.episodes import EpisodeBuffer
 
@@ -100,6 +104,44 @@ def test_what_a_dream_omits_weighs_more_until_it_omits_little(
     assert asked == [omits, omits]
     training, rounds = (learning.run.config.world_model.mdn_rnn_training, learning.run.config.refit(omits))
     assert rounds.mask_emphasis == training.mask_emphasis + 3 * omits
+
+
+SMALL = (
+    *("environment.max_steps=6", "collect.steps=60", "recollect.rounds=0", "ppo.updates=2", "ppo.batch=4"),
+    *("world_model.encoder.rounds=1", "world_model.encoder.hidden=8", "world_model.encoder.latent=4"),
+    *("world_model.encoder_training.steps=2", "world_model.mdn_rnn.hidden=16", "world_model.mdn_rnn_training.steps=4"),
+)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.7])
+def test_dreams_of_every_reward_that_telescopes_are_compared_with_reality(
+    alpha: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[ComparedPlan] = []
+
+    def watched(plans: Sequence[ComparedPlan]) -> Comparison:
+        found.extend(plans)
+        return compare(plans)
+
+    monkeypatch.setattr(exploit, "compare", watched)
+    learning = learning_of(tmp_path, *SMALL, f"environment.reward=combined:alpha={alpha},beta={1 - alpha:.1f}")
+    assert learning.plans(0)["gap"] == pytest.approx(compare(found).gap)
+    env, moved = learning.loaded.env, 0
+    for plan in found:
+        first = env.replay([]).cost(env.cost_model)
+        graphs = [env.replay(plan.actions[:step]) for step in range(len(plan.real_percent))]
+        costs = [graph.cost(env.cost_model) for graph in graphs]
+        time = np.array([1 - cost.ms / first.ms for cost in costs])
+        memory = np.array([1 - cost.memory_bytes / first.memory_bytes for cost in costs])
+        assert plan.real_percent == pytest.approx(100 * (alpha * time + (1 - alpha) * memory), abs=1e-4)
+        moved += bool(np.any(memory))
+    assert moved, "no plan changed anything, so nothing was tested"
+
+
+def test_a_reward_whose_sum_depends_on_the_way_is_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Learning, "controller", lambda *_: None)
+    settings = "environment.reward=final", "dream.telescoping=false", "recollect.searched=0"
+    assert learning_of(tmp_path, *settings).plans(0) == {}
 
 
 def test_nothing_is_measured_for_weights_that_nobody_asks_for(tmp_path: Path) -> None:
