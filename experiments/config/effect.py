@@ -63,6 +63,17 @@ def same_effect(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     return {**stored, "config": config} == dict(wanted)
 
 
+def same_play(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Returns the same as `same_effect` for units that train and play, and export nothing.
+
+    If their costs are not measured either, nothing is timed, and how it would be timed has no effect.
+    """
+    config = wanted["config"]
+    if not RunConfig(costs=config["costs"]).measures_costs:
+        stored = {**stored, "config": {**stored["config"], "measure": config["measure"]}}
+    return same_effect(stored, wanted)
+
+
 def same_run(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Returns whether the run of a directory, which may be of an older version, is the wanted one.
 

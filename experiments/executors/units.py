@@ -92,7 +92,8 @@ def once(
       anywhere: whether the result is the same on every machine, so that a file that came with the source is read too.
         Such files are small: their numbers have `DIGITS` significant digits.
       agree: called with the settings of a finished unit of this name, which its record has under "settings", and these
-        settings; returns whether its result is also that of these settings. None: only equal settings are found.
+        settings; returns whether its result is also that of these settings, and then the newest of them is taken. None:
+        only equal settings are found.
     Raises:
       UnfinishedError: the unit is not finished, inside `reading_only`.
     """
@@ -114,9 +115,11 @@ def once(
     return record
 
 
-def _of_this_name(folders: Sequence[Path], name: str) -> Iterator[Record]:
+def _of_this_name(folders: Sequence[Path], name: str) -> list[Record]:
+    """Returns the finished units of a name, the newest ones first: older ones may be of an older program."""
     files = [file for folder in folders for file in sorted(folder.glob(f"{name}-*.json"))]
-    yield from (_read(file) for file in files if file.stem.rpartition("-")[0] == name)
+    records = [_read(file) for file in files if file.stem.rpartition("-")[0] == name]
+    return sorted(records, key=lambda record: record.get(provenance.KEY, {}).get("date", ""), reverse=True)
 
 
 def _read(file: Path) -> Record:

@@ -19,7 +19,7 @@ from controller.records import EpisodeRecord, best_improvement
 from environment.costs.prices.settings import setting_of
 from environment.runtimes import OnnxRuntime
 from environment.substitution.env import WAYPOINT
-from experiments.config.effect import effective, in_effect, same_effect
+from experiments.config.effect import effective, in_effect, same_play
 from experiments.config.run import RunConfig, load_config
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path
@@ -169,7 +169,7 @@ class Play:
             return {"settings": self.settings, **play(self.row, self.request, progress)}
 
         anywhere = not self.measures_costs
-        return once(UNITS, self.name, self.settings, work, anywhere=anywhere, agree=same_effect)
+        return once(UNITS, self.name, self.settings, work, anywhere=anywhere, agree=same_play)
 
     @property
     def unit(self) -> Unit:

@@ -25,7 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from environment.costs import registry as cost_models
-from experiments.config.effect import same_effect
+from experiments.config.effect import same_play
 from experiments.config.run import MEASURED_COSTS, RunConfig
 from experiments.errors import UserError
 from experiments.executors.local import Unit
@@ -169,7 +169,7 @@ def judged(name: str, schedule: str, scale: str, seed: int, costs: str, progress
         players = judge(learnings, Run(first.config, others, progress), configs, schedule, scale)
         return {"settings": settings, "graph": name, "schedule": schedule, "seed": seed, "players": players}
 
-    return once(NAME, unit, settings, work, anywhere=not first.measures_costs, agree=same_effect)
+    return once(NAME, unit, settings, work, anywhere=not first.measures_costs, agree=same_play)
 
 
 def _own_settings(plays: Mapping[str, Play], schedule: Schedule) -> Record:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from experiments.config.effect import effective, in_effect, same_effect, same_run
+from experiments.config.effect import effective, in_effect, same_effect, same_play, same_run
 from experiments.config.run import RunConfig, load_config
 from experiments.config.tree import as_mapping
 
@@ -71,6 +71,17 @@ def test_a_unit_is_found_again_after_defaults_of_other_controllers_were_changed(
 )
 def test_a_unit_of_other_settings_is_not_taken(stored: Mapping[str, Any]) -> None:
     assert not same_effect(stored, of("mcts"))
+
+
+@pytest.mark.parametrize(
+    "costs, same",
+    [("roofline:rtx2070", True), ("prices.sqlite", True), ("measured:cpu", False), ("endtoend:cpu", False)],
+)
+def test_how_a_result_would_be_timed_has_no_effect_on_who_only_plays_on_paper(costs: str, same: bool) -> None:
+    wanted, stored = of("taso", f"costs={costs}"), of("taso", f"costs={costs}", "measure.pairs=7")
+    assert not same_effect(stored, wanted)
+    assert same_play(stored, wanted) == same
+    assert not same_play({**stored, "config": {**stored["config"], "max_growth": 3.0}}, wanted)
 
 
 def run_of(controller: str, *changes: str) -> dict[str, Any]:

@@ -54,3 +54,17 @@ def test_only_finished_units_are_read_where_that_is_asked() -> None:
     units.once("table", "unit", {}, lambda: {"value": 1})
     with units.reading_only():
         assert units.once("table", "unit", {}, lambda: pytest.fail("done again"))["value"] == 1
+
+
+def test_of_several_units_that_agree_the_newest_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed, day in enumerate(("2026-11-02", "2026-11-20", "2026-11-09")):
+        monkeypatch.setattr(units.provenance, "made_here", lambda settings, day=day: {"date": day})
+        units.once("table", "unit", {"n": seed}, lambda day=day, n=seed: {"settings": {"n": n}, "day": day})
+    path = units.unit_path("table", "unit", {"n": 1})
+    found = units.once("table", "unit", {"n": 9}, lambda: pytest.fail("done again"), agree=lambda *_: True)
+    assert found["day"] == "2026-11-20"
+    path.unlink()
+    without_a_date = units.unit_path("table", "unit", {"n": 7})
+    without_a_date.write_text('{"settings": {"n": 7}, "day": "unknown"}')
+    found = units.once("table", "unit", {"n": 9}, lambda: pytest.fail("done again"), agree=lambda *_: True)
+    assert found["day"] == "2026-11-09"
