@@ -239,14 +239,17 @@ def test_kernels_are_those_of_the_runs_that_come_near() -> None:
     assert (row["near"], row["kernels"], row["all_kernels"]) == (1, 64, 132)
 
 
-def test_graphs_can_be_priced_by_the_clock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prices_can_follow_whole_graphs_by_the_clock(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     requests = optimise_to(monkeypatch, measured=SimpleNamespace())
     measure_as(monkeypatch, 0.85)
     arguments = (GRAPH, "--rows", "taso,climb", "--seeds", "0")
     reproduce("sample-efficiency", *arguments, "--costs", "endtoend")
-    assert [request.config.costs for request in requests] == ["endtoend:cpu"] * 2
+    assert [request.config.costs for request in requests] == ["endtoend:cpu:timings=64"] * 2
     assert requests[0].config.measure.resolution == 0.5, "a quick look"
-    assert "endtoend:cpu, whole graphs by the clock" in Path("runs/reproduce/sample-efficiency/README.md").read_text()
+    said = Path("runs/reproduce/sample-efficiency/README.md").read_text()
+    assert "endtoend:cpu, predicted, and corrected by timings of whole graphs in batches" in said
     reproduce("sample-efficiency", *arguments, "--force")
     assert [request.config.costs for request in requests[2:]] == ["measured:cpu"] * 2, "these are other runs"
     said = failure(capsys, "reproduce", "sample-efficiency", *arguments, "--costs", "roofline:rtx2070")
