@@ -89,8 +89,11 @@ def _make_sure(run: Run, loaded: Loaded) -> None:
             evaluation = Evaluation.load(path)
         records = [evaluation.best, evaluation.deterministic, *evaluation.sampled, *evaluation.random]
         found = [record.best_actions for record in records if record.best_actions]
-        time_batch(run, loaded, found, RETIME_STAGE, WHOLE_TITLE, costs.timings)
-        evaluation.repriced(loaded.env).save(path)
+
+        def keep() -> None:
+            evaluation.repriced(loaded.env).save(path)
+
+        time_batch(run, loaded, found, RETIME_STAGE, WHOLE_TITLE, costs.timings, keep)
         return
     begin, most = time.monotonic(), 2 * settings.rounds * settings.retiming_seconds
     with run.stage(RETIME_STAGE, RETIME_TITLE, round(most), most) as bar:

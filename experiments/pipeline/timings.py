@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from environment.costs.corrected.cost_model import Corrected
@@ -48,12 +48,21 @@ def restore_timings(directory: RunDirectory, loaded: Loaded) -> None:
         _follow(loaded)
 
 
-def time_batch(run: Run, loaded: Loaded, plans: Iterable[Plan], stage: str, title: str, most: int) -> None:
+def time_batch(
+    run: Run,
+    loaded: Loaded,
+    plans: Iterable[Plan],
+    stage: str,
+    title: str,
+    most: int,
+    then: Callable[[], None] = lambda: None,
+) -> None:
     """Times the graphs at the ends of some plans that are worth it, as a stage; `loaded.env` then has other prices.
 
     Args:
       stage, title: names of the stage.
       most: largest number of graphs that the run has timed after it, beside the limit of its costs.
+      then: called at the end of the stage, to keep what depends on the new prices before the stage is finished.
     """
     costs, model = few_timings(loaded), loaded.model
     if costs is None:
@@ -69,6 +78,7 @@ def time_batch(run: Run, loaded: Loaded, plans: Iterable[Plan], stage: str, titl
         for place in chosen:
             timed += time_graph(run, loaded, graphs[place])
             bar.update(timed)
+        then()
         run.progress.note(_said(costs, model, timed))
 
 

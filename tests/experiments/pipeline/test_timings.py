@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from controller.evaluation import replay_record
+from controller.evaluation import Evaluation, replay_record
 from environment.costs.corrected.cost_model import Corrected
 from environment.counting import counting
 from experiments.config.run import RunConfig, load_config
 from experiments.errors import DamagedRun, UserError
 from experiments.pipeline import timings
 from experiments.pipeline.controller import prepare_controller
-from experiments.pipeline.evaluate import train_and_evaluate
+from experiments.pipeline.evaluate import EVALUATION, train_and_evaluate
 from experiments.pipeline.learning import Learning, train_for_real
 from experiments.pipeline.load import Loaded, load
 from experiments.pipeline.timings import CHECKPOINT, restore_timings, share_of
@@ -28,6 +28,7 @@ from tests.environment.costs.timed_graphs import fake_costs
 from worldmodel.data.episodes import EpisodeBuffer
 
 MODEL = "bert-base-tiny"
+LEARNER = "controller=xrlflow", "xrlflow.updates=2", "xrlflow.batch=2", "xrlflow.epochs=1", "xrlflow.width=8"
 
 
 @pytest.fixture(autouse=True)
@@ -121,15 +122,33 @@ def test_what_is_left_is_spent_on_the_graphs_of_the_evaluation(tmp_path: Path) -
     run, loaded = begun(tmp_path / "run", config)
     assert prepare_controller(run, loaded).controller.name == "restarts"
     assert 1 <= len(kept(run)) <= config.search.rounds
-    learner = config_of(
-        5, "controller=xrlflow", "xrlflow.updates=2", "xrlflow.batch=2", "xrlflow.epochs=1", "xrlflow.width=8"
-    )
+    learner = config_of(5, *LEARNER)
     run, loaded = begun(tmp_path / "learned", learner)
     evaluation, _ = train_and_evaluate(run, loaded)
     assert 1 <= len(kept(run)) <= 5
     for record in (evaluation.deterministic, *evaluation.sampled, *evaluation.random):
         replay_record(loaded.env, record)  # by the costs that the environment has now
     assert train_and_evaluate(*begun(tmp_path / "learned", learner))[0] == evaluation
+
+
+def test_an_evaluation_whose_timings_were_interrupted_at_their_end_has_the_new_prices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(5, *LEARNER)
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    run, loaded = begun(tmp_path / "run", config)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Evaluation, "repriced", interrupted)
+        train_and_evaluate(run, loaded)
+    stale = Evaluation.load(run.directory.path / EVALUATION)
+    run, loaded = begun(tmp_path / "run", config)
+    evaluation, _ = train_and_evaluate(run, loaded)
+    assert evaluation != stale, "the batch has changed no price, so nothing was tested"
+    for record in (evaluation.deterministic, *evaluation.sampled, *evaluation.random):
+        replay_record(loaded.env, record)
 
 
 def test_a_training_for_real_times_its_best_graph_at_its_checkpoints(tmp_path: Path) -> None:
