@@ -18,7 +18,7 @@ from experiments.pipeline.retime import STAGE as RETIME_STAGE
 from experiments.pipeline.retime import TITLE as RETIME_TITLE
 from experiments.pipeline.retime import retime_gain, retimes
 from experiments.pipeline.timings import TITLE as WHOLE_TITLE
-from experiments.pipeline.timings import few_timings, time_batch
+from experiments.pipeline.timings import few_timings, restore_timings, time_batch
 from experiments.pipeline.trained import prepare_trained
 from experiments.runs.run import Run
 
@@ -39,6 +39,8 @@ def train_and_evaluate(
     Returns:
       The episodes of parts (a) to (d) of the report, and its facts of the training.
     """
+    for each in (run,) if first is None else (first, run):
+        restore_timings(each.directory, loaded)
     if not run.directory.finished(STAGE):
         if trained is not None and loaded.num_candidates:
             prepared = prepare_trained(run, loaded, trained)

@@ -151,6 +151,22 @@ def test_an_evaluation_whose_timings_were_interrupted_at_their_end_has_the_new_p
         replay_record(loaded.env, record)
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_whoever_resumes_a_run_has_the_prices_of_its_timings(shared: bool, tmp_path: Path) -> None:
+    """Points of a sweep open their directories themselves, and share the timings of random play."""
+    config = config_of(5, *LEARNER)
+    run, loaded = begun(tmp_path / "run", config)
+    evaluation, _ = train_and_evaluate(run, loaded)
+    first = Run(config, RunDirectory.open(tmp_path / "first", {}, {}), make_progress())
+    if shared:
+        first.directory.write_json(CHECKPOINT, kept(run))
+        (run.directory.path / CHECKPOINT).unlink()
+    loaded = load(MODEL, config)
+    assert train_and_evaluate(run, loaded, first=first)[0] == evaluation
+    for record in (evaluation.deterministic, *evaluation.sampled, *evaluation.random):
+        replay_record(loaded.env, record)
+
+
 def test_a_training_for_real_times_its_best_graph_at_its_checkpoints(tmp_path: Path) -> None:
     small = "xrlflow.updates=3", "xrlflow.batch=2", "xrlflow.epochs=1", "xrlflow.width=8", "updates_per_checkpoint=1"
     run, loaded = begun(tmp_path / "run", config_of(2, "controller=xrlflow", *small))
