@@ -74,7 +74,7 @@ def retime_gain(
       `timed`, the number of timings, and the gain with half the width of its 95 % interval `before` and `after` them.
     """
     if few_timings(loaded) is not None:
-        return _timed_whole(run, loaded, plan)
+        return _timed_whole(run, loaded, plan, interrupted, on_timed)
     costs = loaded.env.costs
     assert isinstance(costs, Measured)  # see `retimes`
     prices, start, found = costs.of(loaded.model), loaded.model.graph, loaded.env.replay(plan)
@@ -97,11 +97,22 @@ def retime_gain(
     return facts
 
 
-def _timed_whole(run: Run, loaded: Loaded, plan: Sequence[tuple[int, int]]) -> dict[str, Any]:
+def _timed_whole(
+    run: Run,
+    loaded: Loaded,
+    plan: Sequence[tuple[int, int]],
+    interrupted: Mapping[str, Any] | None,
+    on_timed: Callable[[Mapping[str, Any], float], None],
+) -> dict[str, Any]:
     """Times the graph of a plan as a whole, unless it was timed before; see `retime_gain`."""
-    before = _gain(loaded, plan)
-    timed = time_graph(run, loaded, loaded.env.replay(plan))
-    return {"timed": timed, "before": before, "after": _gain(loaded, plan) if timed else before}
+    costs = few_timings(loaded)
+    assert costs is not None
+    known = len(costs.timed(loaded.model))
+    facts = dict(interrupted or {"timed": 0, "known": known, "before": _gain(loaded, plan)})
+    on_timed(facts, 0.0)  # before the timing, because an interruption after it would hide that it is new
+    time_graph(run, loaded, loaded.env.replay(plan))
+    facts["timed"] = len(costs.timed(loaded.model)) - facts["known"]
+    return facts | {"after": _gain(loaded, plan)}
 
 
 def _gain(loaded: Loaded, plan: Sequence[tuple[int, int]]) -> tuple[float, float]:

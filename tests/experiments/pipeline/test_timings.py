@@ -14,7 +14,7 @@ from environment.costs.corrected.cost_model import Corrected
 from environment.counting import counting
 from experiments.config.run import RunConfig, load_config
 from experiments.errors import DamagedRun, UserError
-from experiments.pipeline import timings
+from experiments.pipeline import retime, timings
 from experiments.pipeline.controller import prepare_controller
 from experiments.pipeline.evaluate import EVALUATION, train_and_evaluate
 from experiments.pipeline.learning import Learning, train_for_real
@@ -165,6 +165,24 @@ def test_whoever_resumes_a_run_has_the_prices_of_its_timings(shared: bool, tmp_p
     assert train_and_evaluate(run, loaded, first=first)[0] == evaluation
     for record in (evaluation.deterministic, *evaluation.sampled, *evaluation.random):
         replay_record(loaded.env, record)
+
+
+def test_a_search_that_was_interrupted_after_a_timing_goes_on_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(5, "controller=restarts", "search.budget=40", "evaluate.climb_seconds=0")
+    right = retime.time_graph
+
+    def interrupted(*arguments: Any) -> int:
+        assert right(*arguments) == 1
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(retime, "time_graph", interrupted)
+        prepare_controller(*begun(tmp_path / "run", config))
+    run, loaded = begun(tmp_path / "run", config)
+    prepare_controller(run, loaded)
+    assert run.directory.finished("retime-1"), "it searches anew by the price that it has by now"
 
 
 def test_a_training_for_real_times_its_best_graph_at_its_checkpoints(tmp_path: Path) -> None:
