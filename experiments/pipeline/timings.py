@@ -112,9 +112,11 @@ def _follow(loaded: Loaded) -> None:
 
 def _said(costs: Corrected, model: OnnxModel, timed: int) -> str:
     if not timed:
-        return "No graph was timed: none is expected to be faster than what is known."
+        if not costs.left(model):
+            return f"No graph was timed: all {costs.timings} timings of whole graphs were made before."
+        return "No graph was timed: none that can be run and was not timed is expected to be faster than what is known."
     best = min(costs.timed(model), key=lambda each: each.ratio)
     return (
-        f"Timed {timed} graphs, {len(costs.timed(model))} of at most {costs.timings} so far: the fastest takes "
-        f"{best.ratio:.3f} of the model's time."
+        f"Timed {timed} graph{'s' if timed > 1 else ''}, {len(costs.timed(model))} of at most {costs.timings} so far: "
+        f"the fastest takes {best.ratio:.3f} of the model's time."
     )

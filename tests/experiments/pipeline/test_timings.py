@@ -15,11 +15,12 @@ from environment.counting import counting
 from experiments.config.run import RunConfig, load_config
 from experiments.errors import DamagedRun, UserError
 from experiments.pipeline import retime, timings
+from experiments.pipeline.collect import best_plans
 from experiments.pipeline.controller import prepare_controller
 from experiments.pipeline.evaluate import EVALUATION, train_and_evaluate
 from experiments.pipeline.learning import Learning, train_for_real
 from experiments.pipeline.load import Loaded, load
-from experiments.pipeline.timings import CHECKPOINT, restore_timings, share_of
+from experiments.pipeline.timings import CHECKPOINT, restore_timings, share_of, time_batch
 from experiments.runs.directory import RunDirectory
 from experiments.runs.progress import make_progress
 from experiments.runs.run import Run
@@ -183,6 +184,19 @@ def test_a_search_that_was_interrupted_after_a_timing_goes_on_by_it(
     run, loaded = begun(tmp_path / "run", config)
     prepare_controller(run, loaded)
     assert run.directory.finished("retime-1"), "it searches anew by the price that it has by now"
+
+
+def test_a_batch_for_which_no_timing_is_left_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, loaded = begun(tmp_path / "run", config_of(1))
+    plans = best_plans(Learning(run, loaded).random_play)
+    said: list[str] = []
+    monkeypatch.setattr(run.progress, "note", said.append)
+    for stage in ("first", "second"):
+        time_batch(run, loaded, plans, stage, stage, 1)
+    assert any(each.startswith("Timed 1 graph, 1 of at most 1 so far") for each in said)
+    assert [each for each in said if each.startswith("No graph")] == [
+        "No graph was timed: all 1 timings of whole graphs were made before."
+    ]
 
 
 def test_a_training_for_real_times_its_best_graph_at_its_checkpoints(tmp_path: Path) -> None:
