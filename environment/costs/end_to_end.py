@@ -168,7 +168,7 @@ class EndToEndPrices(_PricedGraphs):
         return self._known.prices.get(state.hash, partial(self._found, state))
 
     def _found(self, state: State) -> _Graph:
-        return _Graph.of(state, self._start_ms(), self.timed(state.graph))
+        return _Graph.of(state, self.start_ms(), self.timed(state.graph))
 
     def timed(self, graph: Graph) -> GraphPrice:
         """Times a graph against the start graph, whether or not it was timed before, and records the timing.
@@ -176,7 +176,7 @@ class EndToEndPrices(_PricedGraphs):
         Raises:
           ModelError: the graph cannot be run.
         """
-        found = self._measured(graph, self._start_ms())
+        found = self._measured(graph, self.start_ms())
         if self._costs.recorded is not None:
             self._costs.recorded.put(self._model.graph.hash, graph.hash, found)
         return found
@@ -193,7 +193,12 @@ class EndToEndPrices(_PricedGraphs):
         (candidate,) = timing.candidates
         return GraphPrice(start_ms, timing.ratio.value, timing.ratio.half_width, kept(candidate.ratios))
 
-    def _start_ms(self) -> float:
+    def start_ms(self) -> float:
+        """Returns the run time of the start graph [ms], which is measured once.
+
+        Raises:
+          ModelError: it cannot be run.
+        """
         if self._known.start_ms is None:
             effort = replace(self._costs.effort, **_START)  # type: ignore[arg-type]  # of several types
             self._known.start_ms = measure(self._start, (), effort, feeds=self._feeds).reference.ms.value

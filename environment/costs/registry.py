@@ -126,7 +126,7 @@ def parse(costs: str) -> Name:
 def _number(base: str, name: str, text: str | None, least: int, of: str) -> int | None:
     if text is None:
         return None
-    if not text.isdecimal() or int(text) < least:
+    if not (text.isascii() and text.isdecimal()) or int(text) < least:
         raise ValueError(
             f"the cost model {base!r}: {name!r} must be a whole number of {of}, at least {least}, got {text!r}"
         )
@@ -160,11 +160,10 @@ def find(costs: str | Costs | CostModel) -> Costs:
         return _REPLAYS[name.kind](Path(name.place), name.noise)
     if name.kind not in _KINDS or not name.place:
         raise _unknown(costs)
-    effort = EFFORT if name.pairs is None else effort_of(EFFORT, name.pairs)
     if name.timings is not None:
-        return Corrected(name.place, name.timings, effort=effort)
+        return Corrected(name.place, name.timings, pairs=name.pairs)
     if name.pairs is not None:
-        return EndToEnd(name.place, effort=effort, noise=name.noise)
+        return EndToEnd(name.place, effort=effort_of(EFFORT, name.pairs), noise=name.noise)
     return _KINDS[name.kind].make(name.place, name.noise)
 
 

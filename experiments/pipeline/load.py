@@ -137,7 +137,7 @@ def _measuring(name: cost_models.Name, config: RunConfig) -> RunCosts:
             costs = EndToEnd(device, runtime=runtime, effort=effort, noise=noise, database=database)
         else:
             of_kernels: dict[str, Any] = {"threads": settings.num_threads, "level": settings.level}
-            costs = Corrected(device, name.timings, effort=effort, graphs=database, **of_kernels)
+            costs = Corrected(device, name.timings, pairs=name.pairs, effort=effort, graphs=database, **of_kernels)
     else:
         kernels = partial(Measured, predict=settings.predict) if name.kind == "measured" else Learned
         costs = kernels(device, threads=settings.num_threads, level=settings.level, noise=noise)

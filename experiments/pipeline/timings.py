@@ -48,6 +48,16 @@ def restore_timings(directory: RunDirectory, loaded: Loaded) -> None:
         _follow(loaded)
 
 
+def adopt_timings(run: Run, loaded: Loaded, other: RunDirectory) -> None:
+    """Takes the timings of another run of the same graph as if this run had made them, as the prices it rests on.
+
+    Raises:
+      DamagedRun: they cannot be read.
+    """
+    restore_timings(other, loaded)
+    _keep(run, loaded)
+
+
 def time_batch(
     run: Run,
     loaded: Loaded,
@@ -88,10 +98,16 @@ def time_graph(run: Run, loaded: Loaded, graph: Graph) -> int:
     assert costs is not None
     number = costs.time(model, [graph])
     if number:
-        kept: list[dict[str, Any]] = [dataclasses.asdict(each) for each in costs.timed(model)]
-        run.directory.write_json(CHECKPOINT, kept)
+        _keep(run, loaded)
         _follow(loaded)
     return number
+
+
+def _keep(run: Run, loaded: Loaded) -> None:
+    costs = few_timings(loaded)
+    if costs is not None and costs.timed(loaded.model):
+        kept: list[dict[str, Any]] = [dataclasses.asdict(each) for each in costs.timed(loaded.model)]
+        run.directory.write_json(CHECKPOINT, kept)
 
 
 def share_of(loaded: Loaded, batches: int, number: int) -> int:

@@ -24,6 +24,7 @@ from experiments.pipeline.collect import best_collected, collect_episodes
 from experiments.pipeline.controller import Prepared, TrainingFacts
 from experiments.pipeline.learning import STAGE, learner
 from experiments.pipeline.load import Loaded
+from experiments.pipeline.timings import adopt_timings
 from experiments.pipeline.world_model import BUNDLE, MDN_RNN
 from experiments.runs.directory import RunDirectory, differences
 from experiments.runs.rounds import EXPLOIT, played_round
@@ -167,6 +168,8 @@ def prepare_trained(run: Run, loaded: Loaded, path: Path) -> Prepared:
     trained = TrainedRun.read(path, run.config.environment.reward)
     trained.require(loaded.fingerprint)
     same_graph = trained.fingerprint["graph"] == loaded.fingerprint["graph"]
+    if same_graph and trained.config.costs == run.config.costs:
+        adopt_timings(run, loaded, RunDirectory(trained.path, resumed=True))
     if trained.config.uses_world_model or needs_tensorflow(run.config.controller):
         start_tensorflow(run)
     if not trained.config.uses_world_model:

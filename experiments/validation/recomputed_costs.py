@@ -33,7 +33,7 @@ def recomputable(run: StoredRun) -> tuple[Recomputed, str, str]:
         )
     if not config.measures_costs:
         return "exactly", "", config.costs
-    if kind == "endtoend":
+    if kind == "endtoend" and name.timings is None:
         return "not at all", "all graphs would have to be timed again; of the result this is done", on_paper
     runtime, there = OnnxRuntime(device, config.measure.num_threads, config.measure.level), run.fingerprint["prices"]
     here = str(setting_of(runtime)) if _works(device) else "no such device"

@@ -16,7 +16,7 @@ import numpy as np
 
 from environment.costs.corrected.choice import expected_best
 from environment.costs.corrected.posterior import MISFIT, Bill, Posterior, Prices, TimedGraph, Values
-from environment.costs.end_to_end import EFFORT, EndToEnd
+from environment.costs.end_to_end import EFFORT, EndToEnd, effort_of
 from environment.costs.interface import Priced
 from environment.costs.limits import Recent
 from environment.costs.measured.cost_model import Learned, MeasuredPrices
@@ -48,6 +48,7 @@ class Corrected(Learned):
 
     Args:
       timings: the largest number of graphs of one model that are timed.
+      pairs: number of pairs of samples of one timing, however sure its ratio then is; None: as `effort` says.
       effort: effort of one timing.
       graphs: file into which timings of whole graphs are written; None records nothing.
       device, threads, level, database: see `Learned`.
@@ -60,13 +61,15 @@ class Corrected(Learned):
         device: str = "cpu",
         timings: int = 64,
         *,
+        pairs: int | None = None,
         effort: Effort = EFFORT,
         graphs: Path | None = None,
         threads: int = 1,
         level: Level = "all",
         database: Path | None = None,
     ) -> None:
-        self.timings, self._effort, self._graphs = timings, effort, graphs
+        self.timings, self._pairs, self._graphs = timings, pairs, graphs
+        self._effort = effort if pairs is None else effort_of(effort, pairs)
         super().__init__(device, threads=threads, level=level, database=database)
         self._timed: dict[str, list[TimedGraph]] = {}
         self._unrunnable: set[str] = set()
@@ -78,8 +81,9 @@ class Corrected(Learned):
 
     @property
     def name(self) -> str:
-        """`endtoend:<device>:timings=<number>`."""
-        return f"endtoend:{self.runtime.device}:timings={self.timings}"
+        """`endtoend:<device>:timings=<number>`, with the pairs of a timing if they are given."""
+        pairs = "" if self._pairs is None else f",pairs={self._pairs}"
+        return f"endtoend:{self.runtime.device}:timings={self.timings}{pairs}"
 
     @cached_property
     def clock_of_graphs(self) -> EndToEnd:
@@ -133,14 +137,18 @@ class Corrected(Learned):
 
         Returns:
           How many were timed. If any was, the next `of` returns other prices.
+        Raises:
+          ModelError: the start graph cannot be run.
         """
         before = len(self.timed(model))
         for graph in graphs:
             known = {model.graph.hash, *self._unrunnable, *(each.hash for each in self.timed(model))}
             if graph.hash in known or not self.left(model):
                 continue
+            clock = self.clock_of_graphs.of(model)
+            clock.start_ms()  # without it, nothing can be timed
             try:
-                found = self.clock_of_graphs.of(model).timed(graph)
+                found = clock.timed(graph)
             except ModelError:
                 self._unrunnable.add(graph.hash)
                 continue

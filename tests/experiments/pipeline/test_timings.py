@@ -20,7 +20,7 @@ from experiments.pipeline.controller import prepare_controller
 from experiments.pipeline.evaluate import EVALUATION, train_and_evaluate
 from experiments.pipeline.learning import Learning, train_for_real
 from experiments.pipeline.load import Loaded, load
-from experiments.pipeline.timings import CHECKPOINT, restore_timings, share_of, time_batch
+from experiments.pipeline.timings import CHECKPOINT, adopt_timings, restore_timings, share_of, time_batch
 from experiments.runs.directory import RunDirectory
 from experiments.runs.progress import make_progress
 from experiments.runs.run import Run
@@ -205,6 +205,18 @@ def test_a_training_for_real_times_its_best_graph_at_its_checkpoints(tmp_path: P
     _, best = train_for_real(run, loaded)
     assert best is not None and 1 <= len(kept(run)) <= 2
     replay_record(loaded.env, best)
+
+
+def test_a_trained_controller_plays_by_the_prices_that_it_has_learned_from(tmp_path: Path) -> None:
+    small = "xrlflow.updates=2", "xrlflow.batch=2", "xrlflow.epochs=1", "xrlflow.width=8", "updates_per_checkpoint=1"
+    config = config_of(2, "controller=xrlflow", *small)
+    run, loaded = begun(tmp_path / "trained", config)
+    train_for_real(run, loaded)
+    other, fresh = begun(tmp_path / "played", config)
+    adopt_timings(other, fresh, RunDirectory(run.directory.path, resumed=True))
+    assert kept(other) == kept(run) and fresh.env.initial_cost.ms == loaded.env.initial_cost.ms
+    _, again = begun(tmp_path / "played", config)
+    assert again.env.initial_cost.ms == loaded.env.initial_cost.ms
 
 
 def test_rewrites_named_by_their_rank_cannot_be_priced_anew(tmp_path: Path) -> None:

@@ -138,6 +138,19 @@ def test_a_graph_that_cannot_be_run_is_left_out(monkeypatch: pytest.MonkeyPatch)
     assert costs.time(model, graphs[:2]) == 0, "it is not tried again"
 
 
+def test_a_start_graph_that_cannot_be_run_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = corrected(4)
+    model, graphs, _ = met(costs, 2)
+
+    def start_ms(self: EndToEndPrices) -> float:
+        raise ModelError("no kernel for the model itself")
+
+    monkeypatch.setattr(EndToEndPrices, "start_ms", start_ms)
+    with pytest.raises(ModelError, match="the model itself"):
+        costs.time(model, graphs[:2])
+    assert costs.left(model) == 4
+
+
 def test_the_batch_is_of_new_graphs_that_may_be_faster() -> None:
     costs = corrected(64)
     model, graphs, env = met(costs)
@@ -153,8 +166,10 @@ def test_the_batch_is_of_new_graphs_that_may_be_faster() -> None:
 def test_its_name() -> None:
     costs = registry.find("endtoend:cpu:timings=16")
     assert isinstance(costs, Corrected) and costs.timings == 16 and costs.name == "endtoend:cpu:timings=16"
-    assert registry.parse("endtoend:cpu:timings=16,pairs=4").pairs == 4
-    for text in ("0", "-1", "x", "1.5"):
+    few = registry.find("endtoend:cpu:pairs=4,timings=16")
+    assert isinstance(few, Corrected) and few.name == "endtoend:cpu:timings=16,pairs=4"
+    assert (few.clock_of_graphs.effort.pairs, few.clock_of_graphs.effort.resolution) == (4, None)
+    for text in ("0", "-1", "x", "1.5", "٣"):
         with pytest.raises(ValueError, match=r"'timings' must be a whole number of graphs, at least 1, got"):
             registry.find(f"endtoend:cpu:timings={text}")
     with pytest.raises(ValueError, match="leave one of the two out"):
