@@ -237,12 +237,14 @@ def finding(rows: Sequence[Record]) -> str:
         judged += 1
         dream = next((row for row in near if row["row"] == DREAM), None)
         if near:
-            least = min(near, key=lambda row: row["timings"])
-            found = f"{graph}: {least['row']} with {least['timings']:.0f} timings"
+            least = min(row["timings"] for row in near)
+            rows_there = [row["row"] for row in near if row["timings"] == least]
+            fewest = _with_interval(dream) if DREAM in rows_there and dream is not None else f"{least:.0f}"
+            found = f"{graph}: {' and '.join(rows_there)} with {fewest} timings"
         else:
             found = f"{graph}: none comes near with every seed"
         if dream is not None:
-            sentences.append(f"{found}; {DREAM} needs {_with_interval(dream)}.")
+            sentences.append(f"{found}{f'; {DREAM} needs {_with_interval(dream)}' * (dream['timings'] > least)}.")
             few += [graph] * (dream["timings"] <= MOST_TIMED)
             first += [graph] * (len(here) > 1 and _needs_fewest(dream, [row for row in near if row is not dream]))
         else:

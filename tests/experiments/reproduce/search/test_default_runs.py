@@ -222,10 +222,12 @@ def test_the_dream_wins_only_beyond_the_intervals_and_with_few_timings() -> None
     for rows in ([row("ppo-dream", 10), row("climb", 11)], [row("ppo-dream", 70), row("climb", 90)]):
         assert won not in sample_efficiency.finding(rows)
     many = sample_efficiency.finding([row("ppo-dream", 70), row("climb", 90)])
-    assert "ppo-dream needs 70 [69, 71]" in many and "at most 64 timings on 0 of 1 graphs" in many
+    assert "ppo-dream with 70 [69, 71] timings." in many and "at most 64 timings on 0 of 1 graphs" in many
     assert "beyond the intervals on 1. Both hold on 0 of 1 graphs; elsewhere the dream buys nothing" in many
     assert won not in sample_efficiency.finding([row("ppo-dream", 10)]), "there is nothing to compare it with"
     assert "Without the row ppo-dream, nothing is said" in sample_efficiency.finding([row("climb", 10)])
+    tied = sample_efficiency.finding([row("ppo-dream", 6), row("climb", 6)])
+    assert "ppo-dream and climb with 6 [5, 7] timings." in tied and won not in tied
     far = row("climb", 5) | {"near": 1}
     assert won in sample_efficiency.finding([row("ppo-dream", 10), far]), "who does not come near needs no timings"
 
