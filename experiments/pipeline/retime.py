@@ -15,7 +15,7 @@ from typing import Any
 from environment.costs.measured.cost_model import Measured
 from environment.costs.measured.retiming import difference, retime
 from experiments.pipeline.load import Loaded
-from experiments.pipeline.timings import few_timings, time_graph
+from experiments.pipeline.timings import few_timings, follow_prices, time_graph
 from experiments.runs.run import Run, in_round, of_round
 from experiments.runs.signals import raise_if_received
 from taso_ext import State
@@ -93,7 +93,7 @@ def retime_gain(
             f"{_percent(*facts['after'])} of the model's time; {_percent(*facts['before'])} before."
         )
         costs.forget(loaded.model)
-        loaded.env.reset(options={"graph": loaded.model})
+        follow_prices(loaded)
     return facts
 
 

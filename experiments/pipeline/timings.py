@@ -45,7 +45,7 @@ def restore_timings(directory: RunDirectory, loaded: Loaded) -> None:
     before = len(costs.timed(loaded.model))
     costs.restore(loaded.model, kept)
     if len(costs.timed(loaded.model)) > before:
-        _follow(loaded)
+        follow_prices(loaded)
 
 
 def adopt_timings(run: Run, loaded: Loaded, other: RunDirectory) -> None:
@@ -75,10 +75,7 @@ def time_batch(
       then: called at the end of the stage, to keep what depends on the new prices before the stage is finished.
     """
     costs, model = few_timings(loaded), loaded.model
-    if costs is None:
-        return
-    restore_timings(run.directory, loaded)
-    if run.directory.finished(stage):
+    if costs is None or run.directory.finished(stage):
         return
     batch = max(0, min(most, costs.timings) - len(costs.timed(model)))
     with run.stage(stage, title, batch) as bar:
@@ -99,7 +96,7 @@ def time_graph(run: Run, loaded: Loaded, graph: Graph) -> int:
     number = costs.time(model, [graph])
     if number:
         _keep(run, loaded)
-        _follow(loaded)
+        follow_prices(loaded)
     return number
 
 
@@ -121,7 +118,7 @@ def share_of(loaded: Loaded, batches: int, number: int) -> int:
     return 0 if costs is None else math.ceil(costs.timings * (number + 1) / batches)
 
 
-def _follow(loaded: Loaded) -> None:
+def follow_prices(loaded: Loaded) -> None:
     """Makes the environment follow the prices that are known now."""
     loaded.env.reset(options={"graph": loaded.model})
 

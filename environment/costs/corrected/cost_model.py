@@ -20,7 +20,6 @@ from environment.costs.end_to_end import EFFORT, EndToEnd, effort_of
 from environment.costs.interface import Priced
 from environment.costs.limits import Recent
 from environment.costs.measured.cost_model import Learned, MeasuredPrices
-from environment.costs.measured.kernel_prices import KernelPrices
 from environment.measurement.effort import Effort
 from environment.statistics.intervals import NORMAL_HALF_WIDTH
 from taso_ext import Graph, OnnxModel, State
@@ -115,7 +114,7 @@ class Corrected(Learned):
           most: largest number of graphs, beside the limit of `timings`.
           seed: determines the draws of what the graphs may take.
         """
-        known = {model.graph.hash, *self._unrunnable, *(each.hash for each in self.timed(model))}
+        known = self._known(model)
         places = {graph.hash: place for place, graph in enumerate(graphs) if graph.hash not in known}
         if not places or min(most, self.left(model)) < 1:
             return []
@@ -142,8 +141,7 @@ class Corrected(Learned):
         """
         before = len(self.timed(model))
         for graph in graphs:
-            known = {model.graph.hash, *self._unrunnable, *(each.hash for each in self.timed(model))}
-            if graph.hash in known or not self.left(model):
+            if graph.hash in self._known(model) or not self.left(model):
                 continue
             clock = self.clock_of_graphs.of(model)
             clock.start_ms()  # without it, nothing can be timed
@@ -163,21 +161,26 @@ class Corrected(Learned):
         """See `Measured.forget`; predictions stay, since a timing of a graph is no timing of a kernel."""
         self._models.forget(model.graph.hash)
 
-    def _bill(self, model: OnnxModel, graph: Graph) -> Bill:
-        def found() -> Bill:  # which kernels a graph has does not depend on what they cost
-            predicted = self._predicted.get(model.graph.hash, partial(super(Corrected, self)._new, model))
-            return dict(predicted.fast_bill(graph))
+    def _known(self, model: OnnxModel) -> set[str]:
+        """Returns the hashes of the graphs of a model that are not to be timed any more."""
+        return {model.graph.hash, *self._unrunnable, *(each.hash for each in self.timed(model))}
 
-        return self._bills.get(graph.hash, found)
+    def _as_predicted(self, model: OnnxModel) -> MeasuredPrices:
+        """Returns the costs of a model's graphs before any of them was timed."""
+        return self._predicted.get(model.graph.hash, partial(super()._new, model))
+
+    def _bill(self, model: OnnxModel, graph: Graph) -> Bill:
+        """Returns the kernels of a graph, which do not depend on what they cost."""
+        return self._bills.get(graph.hash, lambda: dict(self._as_predicted(model).fast_bill(graph)))
 
     def _corrected(self, model: OnnxModel, others: Sequence[Bill] = ()) -> tuple[Prices, Posterior]:
         """Returns the prices of the kernels of all timed graphs, and of others, and what the timings say of them."""
         timed = self.timed(model)
         start = self._bill(model, model.graph)
         keys = sorted({key for bill in (start, *(each.bill for each in timed), *others) for key in bill})
-        plain = KernelPrices(self.prices, self.runtime, self.clock, self.predictions)
-        plain.foresee(keys)
-        found = [plain.of(key) for key in keys]
+        kernels = self._as_predicted(model).kernels
+        kernels.foresee(keys)
+        found = [kernels.of(key) for key in keys]
         deviation = np.array([each.spread for each in found]) / NORMAL_HALF_WIDTH
         prices = Prices(keys, np.array([each.ms for each in found]), deviation)
         return prices, Posterior(prices, start, timed)
