@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from environment.costs.corrected.choice import expected_best
-from environment.costs.corrected.posterior import MISFIT, Bill, Posterior, Prices, TimedGraph, Values
+from environment.costs.corrected.posterior import MISFIT, Bill, Posterior, Prices, TimedGraph
 from environment.costs.end_to_end import EFFORT, EndToEnd, effort_of
 from environment.costs.interface import Priced
 from environment.costs.limits import Recent
@@ -122,8 +122,7 @@ class Corrected(Learned):
         prices, posterior = self._corrected(model, bills)
         parts = prices.parts_ms([self._bill(model, model.graph), *bills]) * posterior.factor
         rng = np.random.default_rng(seed)
-        drawn = posterior.deviations(parts) @ rng.standard_normal((parts.shape[1], DRAWS))
-        ms: Values = parts.sum(axis=1, keepdims=True) + drawn
+        ms = posterior.drawn_ms(parts, DRAWS, rng)
         possible = ms[1:] / ms[0] * np.exp(MISFIT * rng.standard_normal((len(bills), DRAWS)))
         best = max((1 - each.ratio for each in self.timed(model)), default=0.0)
         order = list(places.values())

@@ -116,6 +116,15 @@ class Posterior:
         weighed = parts_ms * self._deviation
         return weighed - (weighed @ along * shrinking) @ along.T
 
+    def drawn_ms(self, parts_ms: Values, draws: int, rng: np.random.Generator) -> Values:
+        """Returns joint draws of what graphs may really take [g, draws]; graphs share the errors of their kernels.
+
+        Args:
+          parts_ms: see `deviations`.
+        """
+        drawn: Values = self.deviations(parts_ms) @ rng.standard_normal((parts_ms.shape[1], draws))
+        return parts_ms.sum(axis=1, keepdims=True) + drawn
+
 
 def _ratios(parts: Values, first: Values, factor: Values) -> tuple[Values, Values]:
     """Returns the logarithms of ratios of time to the first graph's [g], and their slopes by errors [g, k]."""

@@ -199,8 +199,7 @@ def in_batches(
     chosen: list[int] = []
     for batch in range(BATCHES):
         posterior = Posterior(given, bills[0], timed)
-        parts = network.runs * prices.ratio * posterior.factor
-        ms = parts.sum(axis=1, keepdims=True) + posterior.deviations(parts) @ rng.standard_normal((len(keys), _SAMPLES))
+        ms = posterior.drawn_ms(network.runs * prices.ratio * posterior.factor, _SAMPLES, rng)
         left = np.setdiff1d(np.arange(len(drawn)), chosen)
         known = max((1 - each.ratio for each in timed), default=0.0)
         wanted = -(-most * (batch + 1) // BATCHES) - len(chosen)
