@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
-from controller.worlds.graph_view import GraphRow, row_of, stack_rows
+from controller.worlds.graph_view import GRAPHS, GraphRow, row_of
 from environment import GraphSubstitutionEnv
 from environment.substitution.env import Snapshot
 from worldmodel.data.trajectory import LatentObservation
@@ -149,7 +149,7 @@ class EngineSimulator:
         return Position(np.arange(len(row.candidates)), row, key, moment, reward, returned=graph in past)
 
     def batch(self, rows: Sequence[GraphRow]) -> Any:
-        return stack_rows(rows)
+        return GRAPHS.stack(rows)
 
     def pack(self, games: Sequence[Sequence[Any]]) -> dict[str, np.ndarray]:
         return {}  # the actions say it all

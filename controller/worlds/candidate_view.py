@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from controller.worlds.graph_view import GraphView
-from controller.worlds.ragged import stack
+from controller.worlds.ragged import Layout, Row
 
 
 class CandidateObservation(NamedTuple):
@@ -48,11 +48,17 @@ class CandidateObservation(NamedTuple):
     dropped: tf.Tensor
 
 
+CANDIDATES = Layout(CandidateObservation, (tf.float32, tf.int64, tf.float32, *[tf.int32] * 7), ("dropped",))
+"""How rows become a `CandidateObservation`."""
+
+
 class CandidateView(GraphView):
     """A view of a `GraphSubstitutionEnv` in which an action is the number of a candidate graph; 0 is NO-OP.
 
     Everywhere-actions are no candidates.
     """
+
+    layout = CANDIDATES
 
     def __init__(self, env: Any, *, reach: int, most: int) -> None:
         """
@@ -65,7 +71,7 @@ class CandidateView(GraphView):
         super().__init__(env, reach)
         self._most = most
 
-    def _observe(self, observation: dict[str, Any]) -> CandidateObservation:
+    def _seen(self, observation: dict[str, Any]) -> Row:
         env, state = self._env, self._env.state
         *nodes_and_edges, parts, counts = state.candidate_graphs(self._reach, self._most)
         legal = state.legal_actions()
@@ -73,8 +79,7 @@ class CandidateView(GraphView):
         self._candidates = np.append(env.num_rules * env.num_places, kept[:, 0] * env.num_places + kept[:, 1])
         of_kinds = by_kind(parts, counts, len(self._candidates))
         dropped = len(legal) - len(kept) + state.truncated_matches
-        row = (*nodes_and_edges, *of_kinds, self._candidates, np.array(dropped))
-        return stack(CandidateObservation, [row], _DTYPES, ("dropped",))
+        return *nodes_and_edges, *of_kinds, self._candidates, np.array(dropped)
 
 
 def by_kind(
@@ -98,6 +103,3 @@ def by_kind(
     kept = first[parts[:, 0]]
     parts = np.stack([kind[parts[kept, 0]], parts[kept, 1]], axis=1)
     return parts, counts[kept], np.bincount(kind), kind
-
-
-_DTYPES = (tf.float32, tf.int64, tf.float32, *[tf.int32] * 7)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from graph_nets import graphs as gn_graphs
 
-from controller.worlds.ragged import stack
+from controller.worlds.ragged import Layout, Row
 from taso_ext import node_colours
 
 
@@ -87,24 +86,20 @@ def row_of(env: Any, observation: dict[str, Any], reach: int | None = None) -> G
     return GraphRow(*arrays, colours, observation["globals"], candidates, env.rewritten_nodes())
 
 
-def stack_rows(rows: Sequence[GraphRow]) -> GraphObservation:
-    """Returns S ≥ 1 rows as one observation."""
-    return stack(GraphObservation, rows, _DTYPES, ("summary",))
-
-
-_DTYPES = (tf.float32, tf.float32, tf.int32, tf.int64, tf.float32, tf.int32, tf.int32)
-
-
-def observe(env: Any, observation: dict[str, Any], reach: int | None = None) -> GraphObservation:
-    """Returns the observation of `row_of`, with S = 1."""
-    return stack_rows([row_of(env, observation, reach)])
+GRAPHS = Layout(
+    GraphObservation, (tf.float32, tf.float32, tf.int32, tf.int64, tf.float32, tf.int32, tf.int32), ("summary",)
+)
+"""How rows become a `GraphObservation`."""
 
 
 class GraphView:
     """A view of a `GraphSubstitutionEnv`; an action is a position among the observation's candidates.
 
-    `step` reports the real action as `info["action"]`.
+    `step` reports the real action as `info["action"]`. Who plays many environments at once calls `begin` and `advance`
+    in place of `reset` and `step`: they return rows, which `layout` stacks.
     """
+
+    layout: Layout[Any] = GRAPHS
 
     def __init__(self, env: Any, reach: int | None = None) -> None:
         """
@@ -116,15 +111,26 @@ class GraphView:
         self._candidates = np.zeros(0, np.int32)
 
     def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
-        observation, info = self._env.reset(seed=seed)
-        return self._observe(observation), info
+        row, info = self.begin(seed=seed)
+        return self.layout.stack([row]), info
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        row, *outcome = self.advance(action)
+        return self.layout.stack([row]), *outcome
+
+    def begin(self, *, seed: int | None = None) -> tuple[Row, dict[str, Any]]:
+        """Begins an episode; returns its first state as a row, and the environment's information."""
+        observation, info = self._env.reset(seed=seed)
+        return self._seen(observation), info
+
+    def advance(self, action: int) -> tuple[Row, float, bool, bool, dict[str, Any]]:
+        """Takes a step; returns what `step` returns, with the state as a row."""
         pair = np.array(divmod(int(self._candidates[action]), self._env.num_places), np.int64)
         observation, reward, terminated, truncated, info = self._env.step(pair)
-        return self._observe(observation), reward, terminated, truncated, {**info, "action": pair}
+        return self._seen(observation), reward, terminated, truncated, {**info, "action": pair}
 
-    def _observe(self, observation: dict[str, Any]) -> Any:
-        seen = observe(self._env, observation, self._reach)
-        self._candidates = seen.candidates.flat_values.numpy()
-        return seen
+    def _seen(self, observation: dict[str, Any]) -> Row:
+        """Returns the row of the present state, and keeps its candidates."""
+        row = row_of(self._env, observation, self._reach)
+        self._candidates = row.candidates
+        return row

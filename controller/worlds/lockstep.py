@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from controller.ppo.learner import any_rows
 from controller.records import EpisodeLog, EpisodeRecord
-from controller.worlds.ragged import concatenate, empty_row
+from controller.worlds.ragged import Layout, Row
 from worldmodel.data.trajectory import Trajectory
 
 
@@ -39,18 +39,19 @@ class Lockstep:
     def rollout(self, policy: Any, *, batch: int, horizon: int, seed: int) -> tuple[Trajectory, list[EpisodeRecord]]:
         """Plays episodes; see `RealWorld.rollout`. Returns their trajectory, and the record of each."""
         rows = [_Row(policy.view(env), seed) for env in self._grown(batch)]
+        layout = rows[0].layout
         log = _Log(batch, horizon)
         for step in range(horizon):
             playing = [index for index, row in enumerate(rows) if not row.episode.over]
             if not playing:
                 break
-            seen = concatenate([rows[index].observation for index in playing])
-            decided = self._decide(policy, seen, seed, step)
+            seen = [rows[index].seen for index in playing]
+            decided = self._decide(policy, layout.stack(seen), seed, step)
             log.observe(step, playing, seen, decided)
             for index, action in zip(playing, decided[0], strict=True):
                 log.reward[step, index], log.terminal[step, index] = rows[index].take(int(action))
         self._bootstrap(policy, rows, log, seed)
-        return log.trajectory(), [row.episode.record() for row in rows]
+        return log.trajectory(layout), [row.episode.record() for row in rows]
 
     def _decide(self, policy: Any, seen: Any, seed: int, step: int) -> list[np.ndarray]:
         """Returns (action, log-probability, value) of every graph."""
@@ -63,7 +64,7 @@ class Lockstep:
         """Writes the values of the last states of truncated rows, and of rows that reached the horizon."""
         left = [index for index, row in enumerate(rows) if not row.episode.terminated]
         if left:
-            seen = concatenate([rows[index].observation for index in left])
+            seen = rows[0].layout.stack([rows[index].seen for index in left])
             values = self._decide(policy, seen, seed, len(log.reward))[2]
             log.value[log.alive[:, left].sum(axis=0), left] = values
 
@@ -73,11 +74,12 @@ class _Row:
 
     def __init__(self, view: Any, seed: int) -> None:
         self._view = view
-        self.observation, info = view.reset(seed=seed)
+        self.layout: Layout[Any] = view.layout
+        self.seen, info = view.begin(seed=seed)
         self.episode = EpisodeLog("training", seed, info)
 
     def take(self, action: int) -> tuple[float, bool]:
-        self.observation, reward, terminated, truncated, info = self._view.step(action)
+        self.seen, reward, terminated, truncated, info = self._view.advance(action)
         self.episode.add(action, reward, terminated, truncated, info)
         return reward, self.episode.terminated
 
@@ -90,25 +92,21 @@ class _Log:
         self.action, self.alive, self.terminal = np.zeros(steps, np.int32), np.zeros(steps, bool), np.zeros(steps, bool)
         self.reward, self.log_prob = np.zeros(steps, np.float32), np.zeros(steps, np.float32)
         self.value = np.zeros(states, np.float32)
-        self._seen: list[Any] = []
-        self._places = np.full(states, -1, np.int32)  # the place of every state in `_seen`; -1 if no policy saw it
-        self._num_seen = 0
+        self._seen: dict[tuple[int, int], Row] = {}  # the states that a policy saw, by step and row
 
-    def observe(self, step: int, playing: list[int], seen: Any, decided: list[np.ndarray]) -> None:
+    def observe(self, step: int, playing: list[int], seen: list[Row], decided: list[np.ndarray]) -> None:
         self.action[step, playing], self.log_prob[step, playing], self.value[step, playing] = decided
         self.alive[step, playing] = True
-        self._places[step, playing] = self._num_seen + np.arange(len(playing))
-        self._seen.append(seen)
-        self._num_seen += len(playing)
+        self._seen.update({(step, index): row for index, row in zip(playing, seen, strict=True)})
 
-    def trajectory(self) -> Trajectory:
+    def trajectory(self, layout: Layout[Any]) -> Trajectory:
         """Returns the trajectory. Padding, and states in which no action was taken, are graphs without nodes."""
-        known = concatenate([*self._seen, empty_row(self._seen[0])])
-        rows = np.where(self._places < 0, self._num_seen, self._places).ravel()
+        padding = layout.empty(next(iter(self._seen.values())))
+        states = [self._seen.get(place, padding) for place in np.ndindex(self.value.shape)]
         fields = (self.action, self.reward, self.terminal, self.alive)
         action, reward, terminal, alive = (tf.constant(field) for field in fields)
         return Trajectory(
-            state=tf.nest.map_structure(lambda field: tf.gather(field, rows), known),
+            state=layout.stack(states),
             legal=(),
             action=action,
             reward=reward,

@@ -17,8 +17,8 @@ from time import process_time
 import numpy as np
 import tensorflow as tf
 
-from controller.worlds.candidate_view import CandidateObservation
-from controller.worlds.ragged import concatenate
+from controller.worlds.candidate_view import CANDIDATES, CandidateObservation
+from controller.worlds.ragged import Row
 from controller.xrlflow.config import XrlflowConfig
 from controller.xrlflow.policy import CandidatePolicy
 from environment import GraphSubstitutionEnv, zoo
@@ -46,7 +46,8 @@ def seconds(run: Callable[[], object], repeats: int) -> float:
 
 def each_alone(env: GraphSubstitutionEnv, policy: CandidatePolicy) -> list[CandidateObservation]:
     """Returns every candidate as a state without candidates of its own, in batches."""
-    found = []
+    found: list[Row] = []
+    present = np.ones(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32), np.array(0)  # no candidates beside it
     view = policy.view(env)
     view.reset(seed=0)
     for rule, location in env.state.legal_actions().tolist():
@@ -54,25 +55,20 @@ def each_alone(env: GraphSubstitutionEnv, policy: CandidatePolicy) -> list[Candi
         after.step(rule, location)
         nodes, colours, *others = after.candidate_graphs(WHOLE, 0)
         own = np.arange(len(colours)) + (len(found) << 32)  # so that no two graphs share an embedding
-        found.append(_row(nodes, own, *others))
-    return [concatenate(found[start : start + AT_ONCE]) for start in range(0, len(found), AT_ONCE)]
+        found.append((nodes, own, *others, *present))
+    return [CANDIDATES.stack(found[start : start + AT_ONCE]) for start in range(0, len(found), AT_ONCE)]
 
 
-def episode(env: GraphSubstitutionEnv, policy: CandidatePolicy) -> list[CandidateObservation]:
+def episode(env: GraphSubstitutionEnv, policy: CandidatePolicy) -> list[Row]:
     """Returns the first states of a random episode; an episode that ends is followed by another."""
     view, rng = policy.view(env), np.random.default_rng(0)
-    seen, _ = view.reset(seed=0)
+    candidates = CandidateObservation._fields.index("candidates")
+    seen, _ = view.begin(seed=0)
     states = [seen]
     while len(states) < STATES:
-        seen, _, terminated, truncated, _ = view.step(int(rng.integers(int(seen.candidates.row_lengths()[0]))))
-        states.append(view.reset(seed=len(states))[0] if terminated or truncated else seen)
+        seen, _, terminated, truncated, _ = view.advance(int(rng.integers(len(seen[candidates]))))
+        states.append(view.begin(seed=len(states))[0] if terminated or truncated else seen)
     return states
-
-
-def _row(*arrays: np.ndarray) -> CandidateObservation:
-    ragged = [tf.RaggedTensor.from_row_lengths(tf.constant(array), [len(array)]) for array in arrays]
-    one = tf.RaggedTensor.from_row_lengths(tf.zeros([1], tf.int32), [1])
-    return CandidateObservation(*ragged, one + 1, one, one, tf.zeros([1], tf.int32))
 
 
 def measured(name: str, layers: int, repeats: int) -> str:
@@ -87,8 +83,8 @@ def measured(name: str, layers: int, repeats: int) -> str:
     listing = seconds(lambda: env.state.candidate_graphs(layers, 10**6), repeats)
     shared = seconds(lambda: encode(seen), repeats)
     by_itself = seconds(lambda: [encode(batch) for batch in alone], max(1, repeats // 4))
-    states = episode(env, policy)
-    batch = concatenate(states)
+    rows = episode(env, policy)
+    states, batch = [CANDIDATES.stack([row]) for row in rows], CANDIDATES.stack(rows)
     together = seconds(lambda: encode(batch), repeats)
     one_by_one = seconds(lambda: [encode(state) for state in states], repeats)
     nodes, whole = len(seen.nodes.flat_values), sum(len(batch.nodes.flat_values) for batch in alone)

@@ -18,10 +18,10 @@ from controller.ppo.config import PolicyConfig, PpoConfig
 from controller.ppo.controller import PpoController
 from controller.ppo.learner import PpoLearner
 from controller.worlds.graph_view import GraphObservation, GraphView
-from controller.worlds.ragged import concatenate
 from controller.worlds.real import RealWorld
 from environment import GraphSubstitutionEnv
 from tests.controller.exhaustive import best_improvement
+from tests.controller.joined import joined
 from tests.controller.shared_product import READERS, shared_product
 from tests.controller.tiny_worlds import TinyWorld, detour, independent_sites
 from worldmodel.config import EncoderConfig
@@ -172,7 +172,7 @@ def test_a_policy_embeds_nodes_that_see_the_same_once_for_all_states() -> None:
     policy = GraphPolicy(env, dataclasses.replace(ENCODER, kind="interaction"), SMALL, seed=0)
     view = policy.view(env)
     seen = [view.reset(seed=0)[0], *(view.step(action)[0] for action in (0, 3, 1))]
-    batch = concatenate(seen)
+    batch = joined(seen)
     colours = batch.colours.flat_values
     assert len(np.unique(colours)) < len(colours) / 2
     apart = batch._replace(colours=batch.colours.with_flat_values(tf.range(len(colours), dtype=tf.int64)))

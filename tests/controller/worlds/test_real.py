@@ -8,8 +8,7 @@ from controller.evaluation import evaluate, replay_record
 from controller.policies.graph import GraphPolicy
 from controller.ppo.config import PolicyConfig, PpoConfig
 from controller.ppo.controller import PpoController
-from controller.worlds.graph_view import GraphView, observe
-from controller.worlds.ragged import concatenate
+from controller.worlds.graph_view import GRAPHS, GraphView, row_of
 from controller.worlds.real import RealWorld
 from environment import GraphSubstitutionEnv
 from worldmodel.config import EncoderConfig
@@ -42,11 +41,12 @@ def rollout(world: RealWorld, policy: GraphPolicy) -> Trajectory:
 
 
 def test_graphs_are_batched_as_the_encoder_was_trained_to_see_them(env: GraphSubstitutionEnv) -> None:
-    observations = []
+    observations, rows = [], []
     env.reset()
     for action in env.legal_actions()[:2]:
         observations.append(env.step(action)[0])
-    seen = concatenate([observe(env, observation) for observation in observations]).graphs()
+        rows.append(row_of(env, observations[-1]))
+    seen = GRAPHS.stack(rows).graphs()
     expected = to_graphs_tuple([observation["graph"] for observation in observations])
     for name in ("nodes", "edges", "senders", "receivers", "n_node", "n_edge", "globals"):
         np.testing.assert_array_equal(getattr(seen, name), getattr(expected, name), err_msg=name)

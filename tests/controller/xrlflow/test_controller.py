@@ -17,7 +17,6 @@ from controller.interface import StoredControllerError
 from controller.policies.categorical import Categorical
 from controller.ppo.learner import generalised_advantages
 from controller.worlds.candidate_view import CandidateObservation, CandidateView
-from controller.worlds.ragged import concatenate
 from controller.worlds.real import RealWorld
 from controller.xrlflow.config import XrlflowConfig
 from controller.xrlflow.controller import XrlflowController
@@ -25,6 +24,7 @@ from controller.xrlflow.policy import CandidatePolicy
 from environment import GraphSubstitutionEnv
 from taso_ext.errors import ModelWarning
 from tests.controller.exhaustive import best_improvement
+from tests.controller.joined import joined
 from tests.controller.ppo.test_known_optima import CLOSE, TWENTY, fires, found_from, products
 from worldmodel.data.trajectory import Trajectory
 
@@ -98,7 +98,7 @@ def test_no_row_of_a_batch_differs_from_alone(head: str) -> None:
     view = policy.view(env)
     first, _ = view.reset(seed=0)
     second, *_ = view.step(2)
-    batch = concatenate([first, second, first, second, first])
+    batch = joined([first, second, first, second, first])
     distribution, value = policy.distribution_and_value(batch)
     for row, seen in enumerate([first, second, first, second, first]):
         alone, alone_value = policy.distribution_and_value(seen)
@@ -113,7 +113,7 @@ def test_noop_can_be_left_out_where_there_is_a_candidate(head: str) -> None:
     policy = CandidatePolicy(env, dataclasses.replace(SMALL, head=head, noop=False), seed=0)  # type: ignore[arg-type]
     seen, _ = policy.view(env).reset(seed=0)
     alone = CandidateView(env, reach=SMALL.reach, most=0).reset(seed=0)[0]  # nothing but the present graph
-    probabilities = np.exp(policy.distribution_and_value(concatenate([seen, alone]))[0].all_log_probs())
+    probabilities = np.exp(policy.distribution_and_value(joined([seen, alone]))[0].all_log_probs())
     number = int(seen.candidates.row_lengths()[0])
     assert probabilities[0, 0] == 0.0 and (probabilities[0, 1:number] > 0).all()
     assert probabilities[1, 0] == pytest.approx(1.0)
@@ -137,7 +137,7 @@ def test_equal_graphs_with_their_candidates_in_other_orders_are_two_states() -> 
     assert len(hashes) == 1 and (rows[0].candidates[0].numpy() != rows[1].candidates[0].numpy()).any()
     for weight in policy.trainable_variables:
         weight.assign(weight + 0.1 * tf.random.stateless_normal(weight.shape, [0, 1]))
-    together = policy.distribution_and_value(concatenate(rows))[0].all_log_probs()
+    together = policy.distribution_and_value(joined(rows))[0].all_log_probs()
     for row, seen in enumerate(rows):
         alone = policy.distribution_and_value(seen)[0].all_log_probs()[0]
         np.testing.assert_allclose(together[row], alone, atol=1e-5)

@@ -11,10 +11,10 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from controller.worlds.candidate_view import CandidateObservation, CandidateView, by_kind
-from controller.worlds.ragged import concatenate, empty_row
 from controller.xrlflow.config import XrlflowConfig
 from controller.xrlflow.encoder import CandidateEncoder, EncodedGraphs
 from environment import GraphSubstitutionEnv
+from tests.controller.joined import joined
 
 CONFIG = XrlflowConfig(width=16, layers=3, embedding=8, log_cost=True)
 NAMES = ("squeezenet1.1-tiny", "bert-base-tiny", "nasrnn-tiny")
@@ -97,7 +97,8 @@ def test_a_candidate_that_changes_nothing_is_not_the_present_graph() -> None:
 def test_a_state_is_encoded_in_a_batch_as_alone() -> None:
     view, encoder = view_of(env_of("squeezenet1.1-tiny")), CandidateEncoder(CONFIG)
     states = [walked(view, walk) for walk in ([], [2], [2, 4])]
-    padded = concatenate([states[0], empty_row(states[0]), *states[1:]])
+    padding = view.layout.stack([view.layout.empty(view.begin(seed=0)[0])])
+    padded = joined([states[0], padding, *states[1:]])
     together = encoder(padded)
     assert set(together.state.numpy()) == {0, 2, 3}, "padding has no graph"
     for row, state in zip((0, 2, 3), states, strict=True):
@@ -109,7 +110,7 @@ def test_a_state_is_encoded_in_a_batch_as_alone() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_nodes_of_one_colour_share_what_each_would_be_embedded_as(name: str) -> None:
     view, encoder = view_of(env_of(name)), CandidateEncoder(CONFIG)
-    batch = concatenate([walked(view, walk) for walk in ([], [2], [2, 4])])
+    batch = joined([walked(view, walk) for walk in ([], [2], [2, 4])])
     colours = batch.colours.flat_values
     assert len(np.unique(colours)) < 0.7 * len(colours)
     apart = batch._replace(colours=batch.colours.with_flat_values(tf.range(len(colours), dtype=tf.int64)))
