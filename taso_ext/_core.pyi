@@ -513,7 +513,8 @@ def node_colours(
 
 # All searches share these limits; but for `seconds`, they give the same result on every machine and with any number of
 # threads. `budget`: most graphs expanded. `seconds`: 0 means no limit. `progress`: called some twenty times a second
-# with (graphs expanded, best cost in ms); returning False interrupts. A limit that allows nothing raises ValueError.
+# and whenever the best cost has fallen, with (graphs expanded, best cost in ms); returning False interrupts. A limit
+# that allows nothing raises ValueError.
 
 def search_taso(
     state: State,

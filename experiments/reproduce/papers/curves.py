@@ -21,9 +21,9 @@ import numpy as np
 
 from experiments.executors.units import Record
 from experiments.reproduce.options import chosen_graphs, chosen_seeds, run_units
-from experiments.reproduce.papers.players import DREAMED, REAL, add_runs, chosen_players, presets_text
+from experiments.reproduce.papers.players import DREAMED, REAL, add_runs, chosen_players, presets_of
 from experiments.reproduce.search.controllers import GRAPHS, QUICK
-from experiments.reproduce.search.plays import ON_PAPER, units_of
+from experiments.reproduce.search.plays import BEST_COST, ON_PAPER, units_of
 from experiments.reproduce.table import OVER_SEEDS, Experiment, Table, of_seeds
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import RuleSet
@@ -85,7 +85,7 @@ class Curves:
             dict.fromkeys(("mean", "low", "high", "IQM"), ".4g") | {"step": ","},
             rows,
             options.command_line,
-            f"{ON_PAPER[0]}; {len(RuleSet.default())} rules. {presets_text(options)}",
+            f"{ON_PAPER[0]}; {len(RuleSet.default())} rules. {presets_of(players)}".rstrip(),
             self.finding(rows),
             {name: partial(self.draw, name, [row for row in rows if row["graph"] == name]) for name in names},
         )
@@ -154,10 +154,10 @@ def _at(steps: Sequence[float], values: Sequence[float], step: float) -> float |
 
 
 SEARCH = Curves(
-    "cost of the best graph of a search",
+    "Cost of the best graph of a search",
     ("taso", "restarts"),
     "controller",
-    {"best_cost_ms": "cost [ms]"},
+    {BEST_COST: "cost [ms]"},
     "graphs expanded",
     logarithmic=True,
 ).experiment("""Cost of the best graph by the graphs that a search has expanded (dissertation, Figure 4.2).
@@ -181,7 +181,7 @@ rlflow reproduce fig-modelfree
 A return is the sum of an episode's rewards, 100 ln(cost before / cost after). The runs are those of `rlflow reproduce
 controllers`. If none is finished, they take about 30 hours of one core, nearly all of it for the papers' agent.
 """)
-LOSSES = Curves("losses of the MDN-RNN", DREAMED, "mdn-rnn", {}, "gradient steps").experiment(
+LOSSES = Curves("Losses of the MDN-RNN", DREAMED, "mdn-rnn", {}, "gradient steps").experiment(
     """Losses of the MDN-RNN while it is trained on random play (RLFlow, Figure 9).
 
 rlflow reproduce fig-wmloss

@@ -40,6 +40,8 @@ RESULT = "result"
 UNITS = "controllers"
 """The folder of `runs/reproduce` in which the units are kept."""
 MOST_STEPS = 50
+BEST_COST = "best_cost_ms"
+"""The figure of a search in its curve."""
 TRAINED_ON = "training"
 """The kind of the best real episode of a training in the real environment."""
 SECONDS = {"smoke": 1, "full": 400}
@@ -314,9 +316,10 @@ def best_graph(record: Record, loaded: Loaded) -> Graph | None:
 
 
 def curves_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, list[float]]]:
-    """Returns the figures of a run's stages, each as a list beside the list of steps; at most `MOST_STEPS` of a stage.
+    """Returns the figures of a run's stages, each as a list beside the list of steps.
 
-    The last step is always among them.
+    Of a stage, these are at most `MOST_STEPS` steps with the last among them; of a search also its first step, and
+    those at which its best cost falls.
     """
     stages: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -325,7 +328,13 @@ def curves_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, list[flo
     curves = {}
     for stage, of_stage in stages.items():
         every = -(-len(of_stage) // MOST_STEPS)
-        kept = of_stage[::-1][::every][::-1]
+        before = [None, *(row.get(BEST_COST) for row in of_stage)]
+        last = len(of_stage) - 1
+        kept = [
+            row
+            for at, row in enumerate(of_stage)
+            if (last - at) % every == 0 or (BEST_COST in row and row[BEST_COST] != before[at])
+        ]
         names = [name for name, value in kept[-1].items() if name != "stage" and isinstance(value, int | float)]
         curves[stage] = {name: [row[name] for row in kept] for name in names if all(name in row for row in kept)}
     return curves

@@ -27,8 +27,9 @@ int search_threads(const State& start, const SearchLimits& limits) { return star
 bool SearchWatch::go_on(const MemoryUse& memory) {
   result_.memory_bytes = std::max(result_.memory_bytes, memory.held);
   const double now = elapsed();
-  if (progress_ && now >= next_report_) {
+  if (progress_ && (now >= next_report_ || is_cheaper(result_.cost_ms, reported_ms_))) {
     next_report_ = now + kReportEvery;
+    reported_ms_ = result_.cost_ms;
     if (!progress_(result_.expanded, result_.cost_ms)) return result_.stop_reason = "interrupted", false;
   }
   if (result_.expanded >= limits_.budget) return result_.stop_reason = "budget", false;

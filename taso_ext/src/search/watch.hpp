@@ -40,7 +40,7 @@ class SearchWatch {
   const SearchProgress& progress_;
   SearchResult& result_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  double next_report_ = 0;
+  double next_report_ = 0, reported_ms_ = 0;    // seconds; the best cost when it last reported
 };
 
 }  // namespace rlflow

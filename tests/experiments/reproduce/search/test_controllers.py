@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -52,6 +53,16 @@ def test_curves_are_thinned_and_end_at_the_last_step() -> None:
     steps = found["controller"]["step"]
     assert set(found["controller"]) == {"step", "return"} and len(steps) <= MOST_STEPS and steps[-1] == 130
     assert [2 * value for value in found["controller"]["return"]] == steps
+
+
+def test_curves_keep_where_the_cost_of_a_search_begins_and_falls() -> None:
+    costs = {1: 9.0, 2: 9.0, 40: 8.0, 77: 7.0}
+    rows = [{"stage": "controller", "step": step, "best_cost_ms": costs.get(step, 0.0)} for step in range(1, 131)]
+    for before, row in itertools.pairwise(rows):
+        row["best_cost_ms"] = row["best_cost_ms"] or before["best_cost_ms"]
+    found = curves_of(rows)["controller"]
+    assert {1, 40, 77, 130} <= set(found["step"]) and len(found["step"]) <= MOST_STEPS + 3
+    assert [found["best_cost_ms"][found["step"].index(step)] for step in (1, 40, 77)] == [9.0, 8.0, 7.0]
 
 
 def test_rewrites_to_the_best_graph_are_counted_by_rule() -> None:
