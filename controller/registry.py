@@ -61,7 +61,7 @@ OFFERED = (
     *("env", "world_model", "world", "dream", "config", "policy", "encoder"),
     *("seed", "sampling_temperature", "budget"),
 )
-"""What a run offers to the controller that it builds; see `experiments.pipeline.learning.learner`."""
+"""What a run offers to the controller that it builds; see `experiments.pipeline.learning.rounds.learner`."""
 
 
 class UnknownControllerError(ValueError):

@@ -76,7 +76,7 @@ def parse_request(options: argparse.Namespace) -> Request:
     if trained is None:
         config = load_config(options.preset or _default_preset(options, given), given, options.set)
     else:
-        from experiments.pipeline.trained import playing_config
+        from experiments.pipeline.learning.trained import playing_config
 
         config = playing_config(trained, options.preset or "best", given, options.set)
     if given.get("recollect") and config.recollect.rounds and not config.uses_world_model:

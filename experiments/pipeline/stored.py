@@ -20,15 +20,15 @@ from controller.registry import needs_tensorflow
 from environment import GraphSubstitutionEnv
 from experiments.config.run import RunConfig, stored_config
 from experiments.errors import DamagedRun, UserError
-from experiments.pipeline.collect import EPISODES, RECOLLECT, RECOLLECTED
-from experiments.pipeline.collect import STAGE as COLLECT
-from experiments.pipeline.controller import prepare_controller
-from experiments.pipeline.learning import MIXED, Learning, learner, train_for_real
-from experiments.pipeline.learning import STAGE as TRAINING
+from experiments.pipeline.clock.timings import restore_timings
+from experiments.pipeline.learning.collect import EPISODES, RECOLLECT, RECOLLECTED
+from experiments.pipeline.learning.collect import STAGE as COLLECT
+from experiments.pipeline.learning.controller import prepare_controller
+from experiments.pipeline.learning.rounds import MIXED, Learning, learner, train_for_real
+from experiments.pipeline.learning.rounds import STAGE as TRAINING
+from experiments.pipeline.learning.world_model import MDN_RNN
 from experiments.pipeline.load import Loaded, load, load_model
-from experiments.pipeline.timings import restore_timings
 from experiments.pipeline.waypoints import restore_waypoints
-from experiments.pipeline.world_model import MDN_RNN
 from experiments.runs.directory import RunDirectory
 from experiments.runs.progress import ProgressDisplay, SilentProgress
 from experiments.runs.rounds import played_round

@@ -21,9 +21,9 @@ from controller.evaluation import Evaluation
 from controller.records import EpisodeRecord
 from experiments.config.run import RunConfig, stored_config
 from experiments.errors import UserError
-from experiments.pipeline.collect import EPISODES, RECOLLECTED, parted, random_play, read_episodes
-from experiments.pipeline.evaluate import EVALUATION
-from experiments.pipeline.world_model import BUNDLE, FIRST
+from experiments.pipeline.learning.collect import EPISODES, RECOLLECTED, parted, random_play, read_episodes
+from experiments.pipeline.learning.evaluate import EVALUATION
+from experiments.pipeline.learning.world_model import BUNDLE, FIRST
 from experiments.reports.plots import Curve
 from experiments.reports.report import loss_curves, stages_of_losses
 from experiments.runs.directory import MetricsLog, RunDirectory

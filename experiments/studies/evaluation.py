@@ -9,9 +9,9 @@ from environment import GraphSubstitutionEnv, zoo
 from environment.policies.greedy import GreedyAgent
 from environment.policies.random import RandomAgent
 from experiments.executors.units import Record
-from experiments.pipeline.collect import named
-from experiments.pipeline.learning import Learning
-from experiments.pipeline.world_model import ENCODER, MDN_RNN
+from experiments.pipeline.learning.collect import named
+from experiments.pipeline.learning.rounds import Learning
+from experiments.pipeline.learning.world_model import ENCODER, MDN_RNN
 from experiments.runs.directory import finite
 from experiments.runs.progress import Bar
 from experiments.runs.run import of_round

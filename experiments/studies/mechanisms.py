@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from experiments.config.run import RunConfig
 from experiments.executors.units import Record
-from experiments.pipeline.learning import Learning
+from experiments.pipeline.learning.rounds import Learning
 from experiments.runs.progress import ProgressDisplay, make_progress
 from experiments.studies.evaluation import GREEDY, RANDOM, held_out_play
 from experiments.studies.exploiters import Planning, beam_plan, cross_entropy_plan

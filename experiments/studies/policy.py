@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from experiments.executors.units import Record
-from experiments.pipeline.learning import Learning
+from experiments.pipeline.learning.rounds import Learning
 from experiments.studies.setting import Effort
 from worldmodel.accuracy.baselines import PER_RULE, PER_SITE, ZERO
 

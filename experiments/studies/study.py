@@ -16,7 +16,7 @@ from environment.measurement.memory import restart_peak
 from experiments.config.run import RunConfig, load_config
 from experiments.errors import UserError
 from experiments.executors.units import Record, once
-from experiments.pipeline.learning import Learning
+from experiments.pipeline.learning.rounds import Learning
 from experiments.pipeline.load import load
 from experiments.runs.directory import RunDirectory, digest, stored_formats
 from experiments.runs.manifest import make_manifest

@@ -21,8 +21,8 @@ from experiments.config.effect import in_effect, same_effect
 from experiments.config.run import OF_CONTROLLERS, RunConfig
 from experiments.config.tree import as_mapping
 from experiments.executors.units import Record
-from experiments.pipeline.evaluate import train_and_evaluate
-from experiments.pipeline.learning import Learning
+from experiments.pipeline.learning.evaluate import train_and_evaluate
+from experiments.pipeline.learning.rounds import Learning
 from experiments.pipeline.load import Loaded, load
 from experiments.runs.directory import RunDirectory, digest, finite
 from experiments.runs.manifest import make_manifest

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.pipeline import collect
+from experiments.pipeline.learning import collect
 from tests import tracing
 from tests.integration.tiny_run import RECOLLECT, run_with_sealed_dreams
 

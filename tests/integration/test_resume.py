@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from experiments.cli import main
-from experiments.pipeline import collect
+from experiments.pipeline.learning import collect
 from experiments.runs.rounds import best_round
 from tests.integration.tiny_run import RECOLLECT, arguments, run_to_the_end
 

@@ -23,9 +23,9 @@ import numpy as np
 
 from experiments.errors import UserError
 from experiments.executors.units import DIRECTORY, Record
-from experiments.pipeline.evaluate import STAGE as EVALUATION
-from experiments.pipeline.learning import STAGE as TRAINING
-from experiments.pipeline.world_model import ACCURACY
+from experiments.pipeline.learning.evaluate import STAGE as EVALUATION
+from experiments.pipeline.learning.rounds import STAGE as TRAINING
+from experiments.pipeline.learning.world_model import ACCURACY
 from experiments.reproduce.options import chosen_graphs, chosen_seeds, run_units
 from experiments.reproduce.papers.players import DREAMED, REAL, add_runs, chosen_players, presets_text
 from experiments.reproduce.search.controllers import GRAPHS, QUICK

@@ -14,7 +14,7 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 
 from experiments.executors.units import Record
-from experiments.pipeline.evaluate import STAGE as EVALUATION
+from experiments.pipeline.learning.evaluate import STAGE as EVALUATION
 from experiments.reproduce.options import chosen_graphs, chosen_seeds, run_units
 from experiments.reproduce.papers.cleaning import BASIC, with_basic
 from experiments.reproduce.papers.players import add_runs, chosen_players, presets_text

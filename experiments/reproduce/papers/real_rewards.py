@@ -26,8 +26,8 @@ from environment.measurement.timing import Variant, measure
 from environment.runtimes import OnnxRuntime
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once
-from experiments.pipeline.evaluate import STAGE as EVALUATION
-from experiments.pipeline.learning import STAGE as TRAINING
+from experiments.pipeline.learning.evaluate import STAGE as EVALUATION
+from experiments.pipeline.learning.rounds import STAGE as TRAINING
 from experiments.reproduce.options import (
     add_device,
     add_graphs,

@@ -35,8 +35,8 @@ from experiments.config.run import RunConfig, load_config, num_cores
 from experiments.errors import UserError
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path
+from experiments.pipeline.clock.measure import floor_of, runtime_of
 from experiments.pipeline.load import find_model
-from experiments.pipeline.measure import floor_of, runtime_of
 from experiments.pipeline.optimise import optimise
 from experiments.reproduce.options import chosen_graphs
 from experiments.reproduce.table import UNDEFINED

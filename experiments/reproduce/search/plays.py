@@ -23,8 +23,8 @@ from experiments.config.effect import effective, in_effect, same_play
 from experiments.config.run import RunConfig, load_config
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path
-from experiments.pipeline.evaluate import STAGE as EVALUATION_STAGE
-from experiments.pipeline.evaluate import train_and_evaluate
+from experiments.pipeline.learning.evaluate import STAGE as EVALUATION_STAGE
+from experiments.pipeline.learning.evaluate import train_and_evaluate
 from experiments.pipeline.load import Loaded, load
 from experiments.pipeline.optimise import begin_run
 from experiments.request import Request

@@ -30,7 +30,7 @@ from experiments.config.run import MEASURED_COSTS, RunConfig
 from experiments.errors import UserError
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path
-from experiments.pipeline.learning import Learning, learner, train
+from experiments.pipeline.learning.rounds import Learning, learner, train
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
 from experiments.reproduce.search.controllers import GENERATED, GRAPHS, PLAYERS, QUICK
 from experiments.reproduce.search.plays import PRICES, SECONDS, Play

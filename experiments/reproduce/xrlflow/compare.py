@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from experiments.executors.provenance import KEY
 from experiments.executors.units import Record
-from experiments.pipeline.learning import STAGE as TRAINING
+from experiments.pipeline.learning.rounds import STAGE as TRAINING
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
 from experiments.reproduce.papers.convergence import gain_within
 from experiments.reproduce.search.plays import ON_PAPER, units_of

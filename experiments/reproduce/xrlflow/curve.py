@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from experiments.executors.units import Record
-from experiments.pipeline.learning import STAGE as TRAINING
+from experiments.pipeline.learning.rounds import STAGE as TRAINING
 from experiments.reproduce.papers.curves import Curves
 from experiments.reproduce.papers.inference import add_measured
 from experiments.reproduce.table import Table

@@ -117,7 +117,7 @@ def test_what_is_finished_is_not_done_again(
 
     for name in ("fit", "refit"):
         monkeypatch.setattr(f"worldmodel.fitting.{name}", again)
-    monkeypatch.setattr("experiments.pipeline.collect.collect_shards", again)
+    monkeypatch.setattr("experiments.pipeline.learning.collect.collect_shards", again)
     assert main(["reproduce", "accuracy", *SMOKE]) == 0
     assert DREAM_GAP in capsys.readouterr().out
     assert read_table("accuracy") == rows

@@ -10,7 +10,7 @@ import pytest
 from experiments.cli import main
 from experiments.config.run import load_config
 from experiments.config.tree import parse_overrides, replaced
-from experiments.pipeline import learning
+from experiments.pipeline.learning import rounds as learning
 from experiments.reproduce.table import UNDEFINED
 from experiments.reproduce.world_model import mechanisms
 from experiments.reproduce.world_model.mechanisms import (

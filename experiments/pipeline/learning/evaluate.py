@@ -12,14 +12,14 @@ from controller.evaluation import Evaluation, episode_counts, evaluate
 from controller.records import EpisodeRecord
 from controller.search.one_step import RandomController
 from environment import GraphSubstitutionEnv
-from experiments.pipeline.controller import Prepared, TrainingFacts, prepare_controller
+from experiments.pipeline.clock.retime import STAGE as RETIME_STAGE
+from experiments.pipeline.clock.retime import TITLE as RETIME_TITLE
+from experiments.pipeline.clock.retime import retime_gain, retimes
+from experiments.pipeline.clock.timings import TITLE as WHOLE_TITLE
+from experiments.pipeline.clock.timings import few_timings, restore_timings, time_batch
+from experiments.pipeline.learning.controller import Prepared, TrainingFacts, prepare_controller
+from experiments.pipeline.learning.trained import prepare_trained
 from experiments.pipeline.load import Loaded
-from experiments.pipeline.retime import STAGE as RETIME_STAGE
-from experiments.pipeline.retime import TITLE as RETIME_TITLE
-from experiments.pipeline.retime import retime_gain, retimes
-from experiments.pipeline.timings import TITLE as WHOLE_TITLE
-from experiments.pipeline.timings import few_timings, restore_timings, time_batch
-from experiments.pipeline.trained import prepare_trained
 from experiments.runs.run import Run
 
 STAGE = "evaluate"
@@ -35,7 +35,7 @@ def train_and_evaluate(
 
     Args:
       trained: run directory of the controller that plays; None if a controller is trained.
-      first: see `experiments.pipeline.learning.Learning`.
+      first: see `experiments.pipeline.learning.rounds.Learning`.
     Returns:
       The episodes of parts (a) to (d) of the report, and its facts of the training.
     """

@@ -25,7 +25,7 @@ from worldmodel.data.episodes import BehaviourPolicy, Episode, EpisodeBuffer, in
 from worldmodel.errors import IncompatibleEpisodes
 
 if TYPE_CHECKING:  # the stage imports TensorFlow when it runs
-    from experiments.pipeline.world_model import RoundModel
+    from experiments.pipeline.learning.world_model import RoundModel
     from worldmodel.dream.players import Player
 
 STAGE, RECOLLECT = "collect", "recollect"

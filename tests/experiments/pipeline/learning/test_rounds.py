@@ -14,8 +14,8 @@ from controller.foreign import BrokenControllerError, Foreign
 from controller.interface import Controller
 from experiments.config.run import load_config
 from experiments.errors import UserError
-from experiments.pipeline.collect import collect_episodes
-from experiments.pipeline.learning import Learning
+from experiments.pipeline.learning.collect import collect_episodes
+from experiments.pipeline.learning.rounds import Learning
 from experiments.pipeline.load import load
 from experiments.runs.directory import RunDirectory
 from experiments.runs.progress import make_progress
@@ -98,8 +98,8 @@ def test_what_a_dream_omits_weighs_more_until_it_omits_little(
         return learning.random_play
 
     learning._models[0] = SimpleNamespace(number=0)  # type: ignore[assignment]
-    monkeypatch.setattr("experiments.pipeline.learning.recollect_episodes", recollected)
-    monkeypatch.setattr("experiments.pipeline.learning.train_further", lambda *_, omits: asked.append(omits))
+    monkeypatch.setattr("experiments.pipeline.learning.rounds.recollect_episodes", recollected)
+    monkeypatch.setattr("experiments.pipeline.learning.rounds.train_further", lambda *_, omits: asked.append(omits))
     learning.model(1)
     assert asked == [omits, omits]
     training, rounds = (learning.run.config.world_model.mdn_rnn_training, learning.run.config.refit(omits))

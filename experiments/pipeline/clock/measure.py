@@ -14,8 +14,8 @@ from environment.runtimes import OnnxRuntime
 from environment.runtimes.interface import threads_text
 from environment.statistics.intervals import Estimate
 from experiments.config.run import RunConfig, num_cores
-from experiments.pipeline.export import Exported
 from experiments.pipeline.load import Loaded
+from experiments.pipeline.result.export import Exported
 from experiments.runs.result import NOISE, MeasuredRatio
 from experiments.runs.run import Run, seed_for
 from taso_ext.onnx_io.checked_model import CheckedModel

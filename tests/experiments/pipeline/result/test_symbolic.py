@@ -12,14 +12,14 @@ import pytest
 
 from environment.inputs import input_specs, random_feeds
 from experiments.cli import main
-from experiments.pipeline import cases
+from experiments.pipeline.result import cases
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.dimensions import bind_dims, open_dims
 from taso_ext.onnx_io.operators import all_nodes
 from taso_ext.onnx_io.session import create_session
-from tests.experiments.pipeline.test_export import TRUE, sealed
+from tests.experiments.pipeline.result.test_export import TRUE, sealed
 
-PYTORCH = Path(__file__).parents[2] / "taso_ext" / "samples" / "data" / "pytorch"
+PYTORCH = Path(__file__).parents[3] / "taso_ext" / "samples" / "data" / "pytorch"
 HEAD = '<ir_version: 10, opset_import: ["" : 21]> g '
 MEAN = """rule mean-of-double-negation-by-sum
   var    x: float[m, k]

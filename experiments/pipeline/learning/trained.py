@@ -20,12 +20,12 @@ from experiments.config.effect import ON_GRAPHS
 from experiments.config.run import OF_CONTROLLERS, RunConfig, load_config, overrides, stored_config
 from experiments.config.tree import as_mapping, replaced
 from experiments.errors import UserError
-from experiments.pipeline.collect import best_collected, collect_episodes
-from experiments.pipeline.controller import Prepared, TrainingFacts
-from experiments.pipeline.learning import STAGE, learner
+from experiments.pipeline.clock.timings import adopt_timings
+from experiments.pipeline.learning.collect import best_collected, collect_episodes
+from experiments.pipeline.learning.controller import Prepared, TrainingFacts
+from experiments.pipeline.learning.rounds import STAGE, learner
+from experiments.pipeline.learning.world_model import BUNDLE, MDN_RNN
 from experiments.pipeline.load import Loaded
-from experiments.pipeline.timings import adopt_timings
-from experiments.pipeline.world_model import BUNDLE, MDN_RNN
 from experiments.runs.directory import RunDirectory, differences
 from experiments.runs.rounds import EXPLOIT, played_round
 from experiments.runs.run import Run, of_round, start_tensorflow

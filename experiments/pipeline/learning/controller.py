@@ -20,10 +20,10 @@ from controller.search.portfolio import rooflines
 from controller.search.replayed import SHORTEST_S, Actions, Search, SearchLimits
 from experiments.config.run import RunConfig
 from experiments.errors import DamagedRun
-from experiments.pipeline.learning import STAGE, Learning, learner, train, train_for_real
+from experiments.pipeline.clock.measure import feeds_of, runtime_of
+from experiments.pipeline.clock.retime import retime_after_search, retimes
+from experiments.pipeline.learning.rounds import STAGE, Learning, learner, train, train_for_real
 from experiments.pipeline.load import Loaded
-from experiments.pipeline.measure import feeds_of, runtime_of
-from experiments.pipeline.retime import retime_after_search, retimes
 from experiments.pipeline.waypoints import keep_waypoints
 from experiments.runs.progress import format_duration
 from experiments.runs.rounds import best_round

@@ -11,9 +11,9 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 
-from experiments.pipeline.cases import Cases, Plan, Sizes, in_words, quoted
-from experiments.pipeline.export import Exported, export_verified, without
 from experiments.pipeline.load import Loaded
+from experiments.pipeline.result.cases import Cases, Plan, Sizes, in_words, quoted
+from experiments.pipeline.result.export import Exported, export_verified, without
 from experiments.runs.run import Run
 
 STAGE, LEAVE_OUT_STAGE = "symbolic", "leave-out"

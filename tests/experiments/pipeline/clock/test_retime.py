@@ -26,11 +26,11 @@ from environment.costs.measured.kernel import Kernel
 from environment.costs.measured.retiming import SURE, difference
 from environment.costs.prices.price_list import Price
 from experiments.config.run import EvaluateConfig, MeasureConfig, RunConfig, SearchConfig
-from experiments.pipeline.controller import prepare_controller
-from experiments.pipeline.evaluate import train_and_evaluate
-from experiments.pipeline.learning import BEST_IN_TRAINING, train_for_real
+from experiments.pipeline.clock.retime import retime_gain
+from experiments.pipeline.learning.controller import prepare_controller
+from experiments.pipeline.learning.evaluate import train_and_evaluate
+from experiments.pipeline.learning.rounds import BEST_IN_TRAINING, train_for_real
 from experiments.pipeline.load import Loaded, load
-from experiments.pipeline.retime import retime_gain
 from experiments.runs.directory import RunDirectory
 from experiments.runs.progress import make_progress
 from experiments.runs.run import Run
@@ -148,7 +148,7 @@ def test_an_interrupted_round_counts_what_it_has_timed(
 
         return whole(*args, on_timed=count, **options)
 
-    monkeypatch.setattr("experiments.pipeline.retime.retime", interrupted)
+    monkeypatch.setattr("experiments.pipeline.clock.retime.retime", interrupted)
     with pytest.raises(KeyboardInterrupt):
         prepare_controller(run_in(tmp_path), loaded_by(clock))
     (stopped,) = rounds(tmp_path)

@@ -34,11 +34,11 @@ class Exported:
       record: the episode whose best graph this is; without actions if the model is the original.
       left_out: one sentence for each rewrite, or rule, that was left out because it changed an output or because the
         result would be too large.
-      bodies: the rewrites of graphs inside operators; see `experiments.pipeline.bodies`.
+      bodies: the rewrites of graphs inside operators; see `experiments.pipeline.result.bodies`.
       body_notes: one sentence for each body that stays as it is, and for each rewrite of one that was left out.
       reference: the original with the same symbolic dimensions, against which the model is timed; None if it has none.
       symbolic: the dimensions that `--dim` gives a size and that are symbolic in the model to write; see
-        `experiments.pipeline.symbolic`.
+        `experiments.pipeline.result.symbolic`.
       symbolic_notes: sentences on the sizes at which that was verified, and on dimensions that are not symbolic.
       unverified: why nothing was proved; empty if the model was, or if no rewrite was applied.
       runs_in: where both models ran to be compared, see `Verification`; empty if the original runs nowhere.

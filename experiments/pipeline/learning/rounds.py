@@ -23,8 +23,12 @@ from controller.records import EpisodeRecord
 from controller.registry import build, needs_tensorflow
 from experiments.config.run import RunConfig
 from experiments.errors import UserError
-from experiments.pipeline import world_model
-from experiments.pipeline.collect import (
+from experiments.pipeline.clock.retime import retime_gain, retimes
+from experiments.pipeline.clock.timings import STAGE as TIMINGS
+from experiments.pipeline.clock.timings import TITLE as TIMINGS_TITLE
+from experiments.pipeline.clock.timings import few_timings, restore_timings, share_of, time_batch
+from experiments.pipeline.learning import world_model
+from experiments.pipeline.learning.collect import (
     best_collected,
     best_plans,
     collect_episodes,
@@ -33,12 +37,8 @@ from experiments.pipeline.collect import (
     read_episodes,
     recollect_episodes,
 )
+from experiments.pipeline.learning.world_model import RoundModel, train_further, train_world_model
 from experiments.pipeline.load import Loaded
-from experiments.pipeline.retime import retime_gain, retimes
-from experiments.pipeline.timings import STAGE as TIMINGS
-from experiments.pipeline.timings import TITLE as TIMINGS_TITLE
-from experiments.pipeline.timings import few_timings, restore_timings, share_of, time_batch
-from experiments.pipeline.world_model import RoundModel, train_further, train_world_model
 from experiments.runs.directory import finite
 from experiments.runs.result import omits
 from experiments.runs.rounds import EXPLOIT, best_round, keep_played_round, plans_file

@@ -14,13 +14,13 @@ from environment.costs.corrected.cost_model import Corrected
 from environment.counting import counting
 from experiments.config.run import RunConfig, load_config
 from experiments.errors import DamagedRun, UserError
-from experiments.pipeline import retime, timings
-from experiments.pipeline.collect import best_plans
-from experiments.pipeline.controller import prepare_controller
-from experiments.pipeline.evaluate import EVALUATION, train_and_evaluate
-from experiments.pipeline.learning import Learning, train_for_real
+from experiments.pipeline.clock import retime, timings
+from experiments.pipeline.clock.timings import CHECKPOINT, adopt_timings, restore_timings, share_of, time_batch
+from experiments.pipeline.learning.collect import best_plans
+from experiments.pipeline.learning.controller import prepare_controller
+from experiments.pipeline.learning.evaluate import EVALUATION, train_and_evaluate
+from experiments.pipeline.learning.rounds import Learning, train_for_real
 from experiments.pipeline.load import Loaded, load
-from experiments.pipeline.timings import CHECKPOINT, adopt_timings, restore_timings, share_of, time_batch
 from experiments.runs.directory import RunDirectory
 from experiments.runs.progress import make_progress
 from experiments.runs.run import Run
