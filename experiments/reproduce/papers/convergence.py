@@ -27,7 +27,7 @@ from experiments.pipeline.learning.evaluate import STAGE as EVALUATION
 from experiments.pipeline.learning.rounds import STAGE as TRAINING
 from experiments.pipeline.learning.world_model import ACCURACY
 from experiments.reproduce.options import chosen_graphs, chosen_seeds, run_units
-from experiments.reproduce.papers.players import DREAMED, REAL, add_runs, chosen_players, presets_text
+from experiments.reproduce.papers.players import DREAMED, REAL, add_runs, chosen_players, presets_of
 from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.plays import ON_PAPER, UNITS, units_of
 from experiments.reproduce.table import OVER_SEEDS, Table, of_seeds
@@ -91,7 +91,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         FORMATS,
         rows,
         options.command_line,
-        f"{ON_PAPER[0]}; {len(RuleSet.default())} rules. {presets_text(options)}",
+        f"{ON_PAPER[0]}; {len(RuleSet.default())} rules. {presets_of(players)}",
         finding(rows),
         {
             f"{name}-{unit}": partial(draw, name, unit, [row for row in rows if row["graph"] == name])

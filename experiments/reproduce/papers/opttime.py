@@ -17,7 +17,7 @@ from experiments.executors.units import Record
 from experiments.pipeline.learning.evaluate import STAGE as EVALUATION
 from experiments.reproduce.options import chosen_graphs, chosen_seeds, run_units
 from experiments.reproduce.papers.cleaning import BASIC, with_basic
-from experiments.reproduce.papers.players import add_runs, chosen_players, presets_text
+from experiments.reproduce.papers.players import add_runs, chosen_players, presets_of
 from experiments.reproduce.papers.printed import OPTIMISATION_SECONDS
 from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.plays import ON_PAPER, Player, units_of
@@ -52,14 +52,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Reads the runs, and does those that are not finished."""
     names, seeds = chosen_graphs(options, GRAPHS, QUICK), chosen_seeds(options, SEEDS)
-    rows = times(chosen_players(ROWS, options), names, seeds, options, progress)
+    players = chosen_players(ROWS, options)
+    rows = times(players, names, seeds, options, progress)
     return Table(
         "Optimisation time",
         COLUMNS,
         FORMATS,
         rows,
         options.command_line,
-        f"{ON_PAPER[0]}; {len(RuleSet.default())} rules. {presets_text(options)} Printed: Figure 8 of RLFlow.",
+        f"{ON_PAPER[0]}; {len(RuleSet.default())} rules. {presets_of(players)} Printed: Figure 8 of RLFlow.",
         finding(rows),
     )
 

@@ -71,19 +71,17 @@ def chosen_players(rows: Sequence[str], options: argparse.Namespace) -> dict[str
     return {row: _longer(player) for row, player in players.items()} if options.long else players
 
 
-def presets_text(options: argparse.Namespace) -> str:
-    """Returns sentences on the presets of the rows, and on what the schedule of `paper` is cut to."""
-    published, ours = SHORT if options.long else SHORT.values()
-    named = f"Rows `paper` have the preset `{published}`, our rows that learn have `{ours}`."
-    return " ".join([named, *cuts_of([published])])
-
-
 def presets_of(players: Mapping[str, Player]) -> str:
-    """Returns a sentence for each row that learns, on its preset, and what the schedule of `paper` is cut to."""
-    presets = {row: player.preset for row, player in players.items() if player.learns}
-    return " ".join(
-        [*(f"`{row}` has the preset `{preset}`." for row, preset in presets.items()), *cuts_of(presets.values())]
-    )
+    """Returns sentences on the presets of the rows that learn, and on what the schedule of `paper` is cut to."""
+    rows: dict[str, list[str]] = {}
+    for row, player in players.items():
+        if player.learns:
+            rows.setdefault(player.preset, []).append(f"`{row}`")
+    said = [
+        f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'} the preset `{preset}`."
+        for preset, names in rows.items()
+    ]
+    return " ".join([*said, *cuts_of(rows)])
 
 
 def cuts_of(presets: Iterable[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """Rewards by the clock, averaged over N runs: the time of a step against what is gained (dissertation, section 3.2.4).
 
 rlflow reproduce fig-real-rewards
-rlflow reproduce fig-real-rewards squeezenet1.1 --runs 2,8 --seeds 0
+rlflow reproduce fig-real-rewards bert-l2-h128 --rows 'ppo real' --runs 2,8 --seeds 0
 
 A model-free agent is paid by the run time of whole graphs. Each graph is timed N times against the start graph when it
 is first met, in pairs, and the mean ratio is its price. Few runs make a step cheap and its reward noisy: the agent then
@@ -34,10 +34,11 @@ from experiments.reproduce.options import (
     add_seeds,
     chosen_graphs,
     chosen_seeds,
+    named,
     require_one_process,
     run_units,
 )
-from experiments.reproduce.papers.players import REAL, add_long, chosen_players, presets_text
+from experiments.reproduce.papers.players import REAL, add_long, chosen_players, presets_of
 from experiments.reproduce.search.default_runs import LAST
 from experiments.reproduce.search.plays import PRICES, SECONDS, Play
 from experiments.reproduce.table import OVER_SEEDS, UNDEFINED, WHOLE, Table, mean_of, of_seeds
@@ -113,6 +114,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_seeds(parser, SEEDS)
     add_device(parser)
     parser.add_argument("--runs", metavar="A,B,…", help=f"timings that a reward is averaged over ({RUNS['full']})")
+    parser.add_argument("--rows", metavar="A,B,…", help=f"agents (all: {', '.join(REAL)})")
     add_long(parser)
 
 
@@ -121,11 +123,12 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     require_one_process(options)
     names, seeds = chosen_graphs(options, [GRAPH]), chosen_seeds(options, SEEDS)
     runs = numbers_of("--runs", options.runs or RUNS[options.scale], least=FEWEST_PAIRS)
+    rows = list(named(options.rows, dict.fromkeys(REAL), "agent"))
     paid = [
         Paid.of(name, row, number, seed, options)
         for seed in seeds
         for name in names
-        for row in REAL
+        for row in rows
         for number in (None, *runs)
     ]
     units = [
@@ -133,16 +136,17 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         for each in paid
     ]
     records = run_units(units, options, progress, measures=True, times_tensorflow=False)
-    rows = list(rows_of(records))
+    presets = presets_of(chosen_players(rows, options))
+    table = list(rows_of(records))
     return Table(
         f"Rewards by the clock, averaged over runs, on {options.device}",
         COLUMNS,
         FORMATS,
-        rows,
+        table,
         options.command_line,
-        f"{OnnxRuntime(options.device).label}; {len(RuleSet.default())} rules. {presets_text(options)}",
-        finding(rows),
-        {name: partial(draw, name, [row for row in rows if row["graph"] == name]) for name in names},
+        f"{OnnxRuntime(options.device).label}; {len(RuleSet.default())} rules. {presets}",
+        finding(table),
+        {name: partial(draw, name, [row for row in table if row["graph"] == name]) for name in names},
     )
 
 

@@ -31,7 +31,7 @@ from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
 from experiments.reproduce.papers.cleaning import BASIC, with_basic
 from experiments.reproduce.papers.curves import averaged
-from experiments.reproduce.papers.players import DREAMED, add_long, chosen_players, presets_text
+from experiments.reproduce.papers.players import DREAMED, add_long, chosen_players, presets_of
 from experiments.reproduce.papers.printed import REWARDS as PRINTED
 from experiments.reproduce.search.controllers import QUICK
 from experiments.reproduce.search.plays import ON_PAPER, Player, units_of
@@ -110,7 +110,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         FORMATS,
         table,
         options.command_line,
-        f"{ON_PAPER[0]}; {len(RuleSet.default())} rules. {presets_text(options)} Printed: Figure 6 of RLFlow.",
+        f"{ON_PAPER[0]}; {len(RuleSet.default())} rules. {presets_of(rows)} Printed: Figure 6 of RLFlow.",
         finding(table),
         figures,
     )

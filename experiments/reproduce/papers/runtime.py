@@ -18,7 +18,7 @@ from pathlib import Path
 from experiments.executors.units import Record
 from experiments.reproduce.papers import inference
 from experiments.reproduce.papers.inference import Inferences, inferences, ratios_of
-from experiments.reproduce.papers.players import presets_text
+from experiments.reproduce.papers.players import PLAYERS, chosen_players, presets_of
 from experiments.reproduce.table import Table, interval_of_seeds, iqm_of_seeds
 from experiments.runs.progress import ProgressDisplay
 
@@ -51,7 +51,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         dict.fromkeys(("ms", "low", "high", "IQM"), ".4g"),
         rows,
         options.command_line,
-        "\n".join(f"- {line}" for line in found.about(presets_text(options))),
+        "\n".join(f"- {line}" for line in found.about(presets_of(chosen_players(list(PLAYERS), options)))),
         finding(rows),
         {name: partial(draw, name, [row for row in rows if row["graph"] == name]) for name in found.records},
     )

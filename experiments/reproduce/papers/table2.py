@@ -21,7 +21,7 @@ import numpy as np
 from experiments.executors.units import Record
 from experiments.reproduce.papers import inference
 from experiments.reproduce.papers.inference import ONNX_RUNTIME, Inferences, inferences, ratios_of
-from experiments.reproduce.papers.players import presets_text
+from experiments.reproduce.papers.players import PLAYERS, chosen_players, presets_of
 from experiments.reproduce.papers.printed import INFERENCE
 from experiments.reproduce.table import UNDEFINED, WHOLE, Table, interval_of_seeds, iqm_of_seeds
 from experiments.runs.progress import ProgressDisplay
@@ -68,7 +68,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     about = [
         f"The reference is {found.labels[found.reference]}.",
         "Printed: Table II of RLFlow and Table 4.2 of the dissertation, which differ.",
-        *found.about(presets_text(options)),
+        *found.about(presets_of(chosen_players(list(PLAYERS), options))),
     ]
     return Table(
         "Time and memory of an inference",
