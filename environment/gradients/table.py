@@ -6,7 +6,7 @@ import difflib
 
 import onnx
 
-from environment.gradients import (
+from environment.gradients.entries import (
     convolution,
     linear_algebra,
     normalisation,

@@ -68,7 +68,7 @@ def training_model(
     | `M.updated` | with one: the running mean or variance M of a batch norm |
 
     The learning rate is the input `learning_rate`, with the optimiser's default. Batch norms use the statistics of the
-    batch, and dropout draws (`environment.gradients.normalisation`).
+    batch, and dropout draws (`environment.gradients.entries.normalisation`).
 
     Args:
       source: a model, the bytes of a file or its path; it is not changed, and its weights are not copied.
