@@ -14,7 +14,7 @@ from worldmodel.data.past import past_after
 from worldmodel.data.trajectory import LatentObservation
 from worldmodel.dream.step import DreamState
 from worldmodel.dream.structure import Structure
-from worldmodel.errors import IncompatibleWorldModel
+from worldmodel.errors import IllegalAction, IncompatibleWorldModel
 from worldmodel.signature import Signature
 from worldmodel.world_model import WorldModel
 
@@ -83,11 +83,12 @@ class LatentEnv:
           (observation, reward, terminated, truncated, info). `info` is that of the real environment, with
           "untabled_actions" and "action" (the [rule, location] that was taken) added.
         Raises:
-          ValueError: if the action is outside the table or illegal in this state.
+          ValueError: if the action is outside the table.
+          IllegalAction: if it is not legal in this state.
         """
         pair = self.table.decode(np.array([action]))[0]
         if not self._mask[action]:
-            raise ValueError(
+            raise IllegalAction(
                 f"action {action} (rule {pair[0]} at location {pair[1]}) is illegal in this state; "
                 f"choose one of the {self._mask.sum()} that the observation's action_mask allows"
             )

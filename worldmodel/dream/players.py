@@ -10,6 +10,7 @@ import tensorflow as tf
 from worldmodel.data.trajectory import LatentObservation, Policy
 from worldmodel.dream.dream_env import DreamEnv
 from worldmodel.dream.step import DreamState
+from worldmodel.errors import IllegalAction
 
 _HIGHEST = 2**31
 
@@ -128,10 +129,10 @@ class DreamView:
         """Dreams what follows an action in [0, A].
 
         Raises:
-          ValueError: the dream holds the action to be illegal in this state.
+          IllegalAction: the dream holds the action to be illegal in this state.
         """
         if not 0 <= action <= self.num_actions or not self._state.action_mask.numpy()[0, action]:
-            raise ValueError(f"action {action} is illegal in this state of the dream")
+            raise IllegalAction(f"action {action} is illegal in this state of the dream")
         seed = tf.constant([self._seed, self._steps], tf.int32)
         self._state, reward, terminal = self._dream.step(self._state, tf.constant([action], tf.int32), seed)
         self._steps += 1
