@@ -1,12 +1,13 @@
 """The rows of the papers' figures: what they print is compared with two presets of the same controllers.
 
+    greedy       steepest descent
     taso         TASO's search, with the papers' budget
     paper real   their model-free agent, with its faults mended and nothing added
     paper dream  their agent in its world model, likewise
     ppo real     our model-free agent
     ppo dream    our agent in its world model
 
-The last two and TASO's search are rows of `rlflow reproduce controllers`, and their runs are the same. Learning has the
+All but the papers' agents are rows of `rlflow reproduce controllers`, and their runs are the same. Learning has the
 presets `paper-cut` and `demo`, which two cores can run; with `--long`, it has `paper` and `best`.
 """
 
@@ -38,6 +39,7 @@ PUBLISHED: Mapping[str, Player] = {
 }
 """The papers' agents; units that run side by side collect with one process each."""
 PLAYERS: Mapping[str, Player] = {
+    "greedy": ALL["greedy"],
     "taso": ALL["taso"],
     **PUBLISHED,
     "ppo real": ALL["ppo real"],
