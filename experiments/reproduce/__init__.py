@@ -5,12 +5,13 @@ A module that makes one table has `add_options(parser)`, which adds the options 
 each. Most tables run their units of work with an executor (`experiments.executors`).
 
 Finished units are kept in `runs/reproduce/NAME/units` and are not done again. Some tables share the units of another
-one: `discrepancy-rules` those of `discrepancy`; `ablations`, `peers`, `table2`, `transfer`, X-RLflow's tables and all
-figures but `fig-pairwise` those of `controllers`; and all other tables of world models except `mechanisms` and `truth`
-those of `accuracy`. The tables about fusion share those of `fusion-table1`. The units of `accuracy`, `mechanisms`,
-`controllers`, `transfer`, `truth`, `table1` and `table3` have the same results on every machine, if no costs are
-measured, and are also looked for in `experiments/results/NAME/units`. `never-slower`, `contributions`, `anytime`,
-`repeats`, `sample-efficiency` and `baselines` share the runs of `rlflow optimise` in `runs/reproduce/defaults/units`.
+one: `discrepancy-rules` those of `discrepancy`; `ablations`, `peers`, `headline`, `table2`, `transfer`, X-RLflow's
+tables and all figures but `fig-pairwise` those of `controllers`; and all other tables of world models except
+`mechanisms` and `truth` those of `accuracy`. The tables about fusion share those of `fusion-table1`. The units of
+`accuracy`, `mechanisms`, `controllers`, `transfer`, `truth`, `table1` and `table3` have the same results on every
+machine, if no costs are measured, and are also looked for in `experiments/results/NAME/units`. `never-slower`,
+`contributions`, `anytime`, `repeats`, `sample-efficiency` and `baselines` share the runs of `rlflow optimise` in
+`runs/reproduce/defaults/units`.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Entry(NamedTuple):
 
 
 TABLES = {
+    "headline": Entry("papers.headline", "what controllers gain on paper and by the clock, and what it takes"),
     "table1": Entry("papers.table1", "properties of the graphs and the rewrites that they allow (Table I)"),
     "table2": Entry("papers.table2", "time and memory of an inference against TensorFlow, by controller (Table II)"),
     "table3": Entry("papers.table3", "does a warmer dream make the real result better? sweeps of it (Table III)"),

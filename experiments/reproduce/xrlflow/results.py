@@ -28,12 +28,12 @@ from functools import partial
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds
 from experiments.reproduce.papers import heatmap, inference, opttime, runtime
-from experiments.reproduce.papers.inference import ONNX_RUNTIME, Inferences, inferences, ratios_of
+from experiments.reproduce.papers.inference import ONNX_RUNTIME, Inferences, inferences, ratios_of, saved
 from experiments.reproduce.papers.players import chosen_players, presets_of
 from experiments.reproduce.search import transfer
 from experiments.reproduce.search.partial import PRINTED
 from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Play, Player, slug
-from experiments.reproduce.table import UNDEFINED, WHOLE, Experiment, Table, interval_of_seeds, mean_of
+from experiments.reproduce.table import UNDEFINED, Experiment, Table, mean_of
 from experiments.reproduce.xrlflow.rows import GRAPHS, QUICK, SEEDS, players
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import RuleSet
@@ -111,10 +111,8 @@ def rows_of(found: Inferences, rows: Sequence[str]) -> Iterator[Record]:
                 continue
             ratios = [ratios_of(record, TASO)[row] for record in known]
             alone = [ratios_of(record, ONNX_RUNTIME).get(row) for record in known]
-            mean, low, high = interval_of_seeds([100 * (1 - ratio.value) for ratio in ratios], largest=WHOLE)
-            if len(known) == 1:
-                low, high = 100 * (1 - ratios[0].high), 100 * (1 - ratios[0].low)
-            saved = [100 * (1 - ratio.value) for ratio in alone if ratio is not None]
+            mean, low, high = saved(ratios)
+            of_model = [100 * (1 - ratio.value) for ratio in alone if ratio is not None]
             runs = [play for play in found.plays if (play["graph"], play["controller"]) == (graph, row)]
             yield {
                 "graph": graph,
@@ -123,7 +121,7 @@ def rows_of(found: Inferences, rows: Sequence[str]) -> Iterator[Record]:
                 "faster": mean,
                 "low": low,
                 "high": high,
-                "of_model": sum(saved) / len(saved) if saved else UNDEFINED,
+                "of_model": sum(of_model) / len(of_model) if of_model else UNDEFINED,
                 "minutes": mean_of(runs, "minutes"),
                 "kernels": mean_of(runs, "kernel_timings"),
                 "graphs": mean_of(runs, "end_to_end_timings"),

@@ -15,7 +15,7 @@ from environment.runtimes import UnavailableError
 from experiments.baselines.tools import Tool, onnx_runtime
 from experiments.cli import main
 from experiments.reproduce.baselines import comparison
-from experiments.reproduce.papers import inference, runtime, table2
+from experiments.reproduce.papers import headline, inference, runtime, table2
 from experiments.reproduce.papers.inference import BY_CLOCK, ONNX_RUNTIME, TENSORFLOW, Inferences, ratios_of
 from experiments.reproduce.papers.players import PLAYERS
 from experiments.reproduce.papers.printed import INFERENCE
@@ -70,6 +70,26 @@ def test_run_times_are_means_of_the_seeds_and_the_fastest_is_named(tmp_path: Pat
     assert runtime.finding(rows).startswith("bert-base: taso is fastest, 4.05 ms")
     runtime.draw("bert-base", rows, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 5000
+
+
+def test_the_headline_sets_runs_on_paper_beside_those_by_the_clock() -> None:
+    counts = {"real_steps": 7, "dreamed_steps": 0, "kernel_timings": 5, "end_to_end_timings": 1, "minutes": 0.5}
+    on_paper = [
+        {"graph": "bert-base", "controller": "taso", "own": own, "gap": None, "illegal": None} for own in (8, 9)
+    ]
+    played = [{"graph": "bert-base", "controller": "taso", **counts}]
+    times = [timed(0.4), timed(0.45)]
+    for each in times:  # against the model itself in ONNX Runtime
+        each["times"]["ratios"][ONNX_RUNTIME] = {"value": 1.0, "low": 1.0, "high": 1.0}
+    taken = found(*times)._replace(plays=played, reference=ONNX_RUNTIME)
+    rows = {row["row"]: row for row in headline.rows_of(on_paper, taken)}
+    assert ONNX_RUNTIME not in rows and rows["mcts"]["clock"] == rows["mcts"]["paper"] == "–"
+    taso = rows["taso"]
+    assert (taso["paper"], taso["clock"], taso["gap"]) == (8.5, pytest.approx(57.5), "–")
+    assert (taso["kernels"], taso["graphs"], taso["minutes"]) == (5, 1, 0.5) and taso["low"] < 57.5 < taso["high"]
+    one = {row["row"]: row for row in headline.rows_of(on_paper, taken._replace(records={"bert-base": times[:1]}))}
+    assert (one["taso"]["low"], one["taso"]["high"]) == (pytest.approx(56.0), pytest.approx(64.0))
+    assert "`taso` gains most on paper, 8.5 %" in headline.finding(list(rows.values()))
 
 
 def test_a_ratio_to_another_row_has_no_interval() -> None:

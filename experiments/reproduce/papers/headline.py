@@ -1,0 +1,117 @@
+"""What each controller gains, under the papers' prices and by the clock of this machine, and what it takes.
+
+rlflow reproduce headline
+rlflow reproduce headline squeezenet1.1 --seeds 0
+
+On paper, the runs are those of `rlflow reproduce controllers`, under the roofline of an RTX 2070. By the clock, the
+same controllers minimise the prices of kernels on this device (`--costs`), and their graphs are timed against the model
+itself, all in one interleaved run of ONNX Runtime; `rlflow optimise`, our program with its defaults, has the clock
+choose. The runs by the clock are those of `rlflow reproduce table2`. A run takes up to 15 minutes, and one of the
+papers' agents up to half an hour.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+
+from experiments.executors.units import Record
+from experiments.reproduce.options import chosen_graphs, chosen_seeds, run_units
+from experiments.reproduce.papers import inference
+from experiments.reproduce.papers.inference import BY_CLOCK, ONNX_RUNTIME, Inferences, inferences, ratios_of, saved
+from experiments.reproduce.papers.players import PLAYERS, chosen_players, presets_of
+from experiments.reproduce.search.controllers import GRAPHS, QUICK
+from experiments.reproduce.search.plays import PRICES, units_of
+from experiments.reproduce.table import UNDEFINED, Table, iqm_of_seeds, mean_of
+from experiments.runs.progress import ProgressDisplay
+
+COLUMNS = {
+    "graph": "as the zoo builds it",
+    "row": "the controller",
+    "seeds": "runs of each kind",
+    "paper": f"improvement on paper, {PRICES}, against the cleaned graph, mean of the seeds [%]",
+    "gap": "mean distance between what its dream promises on paper and reality [points]",
+    "illegal": "rewrites of these dreams that are not legal in reality [%]",
+    "clock": "time that its graph of the other run saves by the clock, against the model itself, mean of the seeds [%]",
+    "low": "95 % interval of this mean, lower end; of the measurement if there is one seed",
+    "high": "upper end",
+    "IQM": "mean of the middle half of the seeds",
+    "real_steps": "steps of the exact engine in the run by the clock, mean",
+    "dreamed_steps": "steps in dreams, mean",
+    "kernels": "kernels that were timed, mean",
+    "graphs": "whole graphs that were timed, mean",
+    "minutes": "for everything but the last measurement, mean",
+}
+FORMATS = {
+    **dict.fromkeys(("paper", "gap", "clock", "low", "high", "IQM"), ".2f"),
+    **dict.fromkeys(("illegal", "minutes"), ".1f"),
+    **dict.fromkeys(("real_steps", "dreamed_steps", "kernels", "graphs"), ",.0f"),
+}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that only this table has."""
+    inference.add_options(parser)
+
+
+def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
+    """Plays on paper and by the clock, and measures; what is finished is not done again."""
+    names, seeds = chosen_graphs(options, GRAPHS, QUICK), chosen_seeds(options, inference.SEEDS)
+    players = chosen_players(list(PLAYERS), options)
+    on_paper = run_units(units_of(names, players, seeds, options.scale), options, progress)
+    found = inferences(options, progress, memory=False, reference=ONNX_RUNTIME, beside=(ONNX_RUNTIME, BY_CLOCK))
+    rows = list(rows_of(on_paper, found))
+    return Table(
+        "What controllers gain, on paper and by the clock",
+        COLUMNS,
+        FORMATS,
+        rows,
+        options.command_line,
+        "\n".join(f"- {line}" for line in found.about(presets_of(players))),
+        finding(rows),
+    )
+
+
+def rows_of(on_paper: Sequence[Record], found: Inferences) -> Iterator[Record]:
+    """Yields a row for each controller on each graph."""
+    for graph, records in found.records.items():
+        for row in found.labels:
+            if row == ONNX_RUNTIME:  # the reference
+                continue
+            paper = _runs(on_paper, graph, row)
+            clocked = _runs(found.plays, graph, row)
+            ratios = [ratio for each in records if (ratio := ratios_of(each, ONNX_RUNTIME).get(row)) is not None]
+            yield {
+                "graph": graph,
+                "row": row,
+                "seeds": len(ratios),
+                "paper": mean_of(paper, "own"),
+                **{key: mean_of(paper, key) for key in ("gap", "illegal")},
+                **(_clock(ratios) if ratios else dict.fromkeys(("clock", "low", "high", "IQM"), UNDEFINED)),
+                **{key: mean_of(clocked, key) for key in ("real_steps", "dreamed_steps", "minutes")},
+                "kernels": mean_of(clocked, "kernel_timings"),
+                "graphs": mean_of(clocked, "end_to_end_timings"),
+            }
+
+
+def _runs(records: Sequence[Record], graph: str, row: str) -> list[Record]:
+    return [record for record in records if (record["graph"], record["controller"]) == (graph, row)]
+
+
+def _clock(ratios: Sequence[inference.Estimate]) -> Record:
+    mean, low, high = saved(ratios)
+    return {"clock": mean, "low": low, "high": high, "IQM": iqm_of_seeds([100 * (1 - each.value) for each in ratios])}
+
+
+def finding(rows: Sequence[Record]) -> str:
+    """Returns for each graph which rows gain most on paper and by the clock."""
+    said = []
+    for graph in dict.fromkeys(row["graph"] for row in rows):
+        best = []
+        for key, where in (("paper", "on paper"), ("clock", "by the clock")):
+            known = [row for row in rows if row["graph"] == graph and isinstance(row[key], float)]
+            if known:
+                most = max(known, key=lambda row: float(row[key]))
+                best.append(f"`{most['row']}` gains most {where}, {most[key]:.1f} %")
+        said.append(f"{graph}: {', and '.join(best) or 'nothing is known'}.")
+    return " ".join(said)
