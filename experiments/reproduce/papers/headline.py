@@ -1,7 +1,7 @@
 """What each controller gains, under the papers' prices and by the clock of this machine, and what it takes.
 
 rlflow reproduce headline
-rlflow reproduce headline squeezenet1.1 --seeds 0
+rlflow reproduce headline squeezenet1.1 --rows greedy,taso,'ppo real','ppo dream' --seeds 0
 
 On paper, the runs are those of `rlflow reproduce controllers`, under the roofline of an RTX 2070. By the clock, the
 same controllers minimise the prices of kernels on this device (`--costs`), and their graphs are timed against the model
@@ -19,7 +19,7 @@ from experiments.executors.units import Record
 from experiments.reproduce.options import chosen_graphs, chosen_seeds, run_units
 from experiments.reproduce.papers import inference
 from experiments.reproduce.papers.inference import BY_CLOCK, ONNX_RUNTIME, Inferences, inferences, ratios_of, saved
-from experiments.reproduce.papers.players import PLAYERS, chosen_players, presets_of
+from experiments.reproduce.papers.players import presets_of
 from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.plays import PRICES, units_of
 from experiments.reproduce.table import UNDEFINED, Table, iqm_of_seeds, mean_of
@@ -52,12 +52,13 @@ FORMATS = {
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this table has."""
     inference.add_options(parser)
+    inference.add_rows(parser)
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Plays on paper and by the clock, and measures; what is finished is not done again."""
     names, seeds = chosen_graphs(options, GRAPHS, QUICK), chosen_seeds(options, inference.SEEDS)
-    players = chosen_players(list(PLAYERS), options)
+    players = inference.papers_players(options)
     on_paper = run_units(units_of(names, players, seeds, options.scale), options, progress)
     found = inferences(options, progress, memory=False, reference=ONNX_RUNTIME, beside=(ONNX_RUNTIME, BY_CLOCK))
     rows = list(rows_of(on_paper, found))

@@ -28,6 +28,7 @@ from experiments.reproduce.options import (
     add_seeds,
     chosen_graphs,
     chosen_seeds,
+    named,
     require_one_process,
     run_units,
 )
@@ -127,6 +128,20 @@ def add_options(parser: argparse.ArgumentParser, graphs: Sequence[str] = GRAPHS,
     add_long(parser)
 
 
+def add_rows(parser: argparse.ArgumentParser) -> None:
+    """Adds the option for the controllers of the papers' figures."""
+    parser.add_argument("--rows", metavar="A,B,…", help=f"controllers (all: {', '.join(PLAYERS)})")
+
+
+def papers_players(options: argparse.Namespace) -> dict[str, Player]:
+    """Returns the chosen controllers of the papers' figures, by the names of their rows.
+
+    Raises:
+      UserError: there is no such row.
+    """
+    return chosen_players(list(named(options.rows, PLAYERS, "row")), options)
+
+
 def add_measured(parser: argparse.ArgumentParser, graphs: Sequence[str], seeds: str) -> None:
     """Adds these options without the one for the full presets."""
     add_graphs(parser, ", ".join(graphs))
@@ -182,13 +197,13 @@ def inferences(
 
     Args:
       graphs: the default graphs.
-      players: the controllers by the names of their rows; None: those of the papers' figures.
+      players: the controllers by the names of their rows; None: `papers_players`.
       memory, reference, beside: as in `inferences_of`.
     Raises:
       UserError: `--processes` is not 1, or something computes something else than its model.
     """
     names, seeds = chosen_graphs(options, graphs, QUICK), chosen_seeds(options, SEEDS)
-    players = chosen_players(list(PLAYERS), options) if players is None else players
+    players = papers_players(options) if players is None else players
     plays = _plays(names, players, seeds, chosen_costs(options), options)
     return inferences_of(plays, options, progress, memory=memory, reference=reference, beside=beside)
 

@@ -1,7 +1,7 @@
 """Time and memory of an inference against TensorFlow, for the graphs of each controller (the papers' Table II).
 
 rlflow reproduce table2
-rlflow reproduce table2 bert-base --seeds 0 --costs roofline:rtx2070
+rlflow reproduce table2 bert-base --rows taso,'ppo dream' --seeds 0
 
 The papers compare their graphs in their own runtime with TensorFlow, which mixes what the graph gains with what the
 runtime gains. So each graph is compared with TensorFlow and with ONNX Runtime on the model itself, which runs the
@@ -21,7 +21,7 @@ import numpy as np
 from experiments.executors.units import Record
 from experiments.reproduce.papers import inference
 from experiments.reproduce.papers.inference import ONNX_RUNTIME, Inferences, inferences, ratios_of, saved
-from experiments.reproduce.papers.players import PLAYERS, chosen_players, presets_of
+from experiments.reproduce.papers.players import presets_of
 from experiments.reproduce.papers.printed import INFERENCE
 from experiments.reproduce.table import UNDEFINED, Table, iqm_of_seeds
 from experiments.runs.progress import ProgressDisplay
@@ -59,6 +59,7 @@ FIGURES = (*FORMATS,)
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this table has."""
     inference.add_options(parser)
+    inference.add_rows(parser)
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
@@ -68,7 +69,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     about = [
         f"The reference is {found.labels[found.reference]}.",
         "Printed: Table II of RLFlow and Table 4.2 of the dissertation, which differ.",
-        *found.about(presets_of(chosen_players(list(PLAYERS), options))),
+        *found.about(presets_of(inference.papers_players(options))),
     ]
     return Table(
         "Time and memory of an inference",

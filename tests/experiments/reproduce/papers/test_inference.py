@@ -109,6 +109,14 @@ def test_both_papers_stand_beside_the_rows_that_they_print() -> None:
     assert set(table2.printed(TINY, TENSORFLOW).values()) == {"–"}
 
 
+def test_rows_are_chosen_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = inference.papers_players(SimpleNamespace(rows="ppo dream,taso", long=False))  # type: ignore[arg-type]
+    assert list(chosen) == ["ppo dream", "taso"]
+    for table in ("table2", "fig-runtime", "headline"):
+        said = failure(capsys, "reproduce", table, TINY, "--scale", "smoke", "--rows", "papers dream")
+        assert "No row is called 'papers dream'" in said and "paper dream" in said
+
+
 def test_what_draws_nothing_at_random_has_the_first_seed_in_all_units() -> None:
     options = SimpleNamespace(long=False, scale="smoke", device="cpu")
     plays = inference._plays([TINY], PLAYERS, [3, 4], "roofline:rtx2070", options)  # type: ignore[arg-type]
