@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     from environment import zoo
     from environment.gradients import training_model
     from experiments.output_file import require_not_read, require_writable
-    from experiments.pipeline.load import find_model
+    from experiments.pipeline.loading.load import find_model
     from taso_ext.onnx_io.model_file import data_file, write_model
     from taso_ext.onnx_io.reading import external_files
 

@@ -30,6 +30,16 @@ def test_imports_go_only_downwards() -> None:
         assert not set(imported_packages(path.read_text())) & above, path
 
 
+def test_rooms_of_the_pipeline_import_only_from_those_above() -> None:
+    rooms = ["loading", "result", "clock", "learning"]  # as the package lists them
+    pipeline = ROOT / "experiments" / "pipeline"
+    assert {path.parent.name for path in pipeline.glob("*/*.py")} == set(rooms)
+    for number, room in enumerate(rooms):
+        for path in (pipeline / room).glob("*.py"):
+            modules = re.findall(r"^\s*from experiments\.pipeline\.(\w+)[ .]", path.read_text(), flags=re.MULTILINE)
+            assert set(modules) <= set(rooms[: number + 1]), path
+
+
 def test_the_tests_that_the_security_page_names_exist() -> None:
     named = re.findall(r"`(tests/[\w./-]+)`", (ROOT / "SECURITY.md").read_text(encoding="utf-8"))
     assert len(named) >= 20

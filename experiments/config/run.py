@@ -338,7 +338,7 @@ class RunConfig:
       opset: whether rewrites may raise the model's opset.
       portable: whether rewrites into operators that only ONNX Runtime has are left out.
       max_growth: the largest size of the result's file, as a multiple of that of the model; files of up to
-        `pipeline.export.SMALL_FILE` bytes are always small enough. Rewrites that need more are left out.
+        `pipeline.result.export.SMALL_FILE` bytes are always small enough. Rewrites that need more are left out.
       only, skip: names of rules that alone are used, if there are any, and of rules that are not; * stands for any part
         of a name.
       dims: bindings `name=value` of symbolic dimensions, the sizes at which rewrites are chosen.

@@ -20,7 +20,7 @@ from environment.costs.prices.sqlite_file import sidecars
 from experiments.config.run import parse_dims
 from experiments.errors import UserError, require_at_least
 from experiments.output_file import require_writable
-from experiments.pipeline.load import find_models
+from experiments.pipeline.loading.load import find_models
 from taso_ext import OnnxModel
 
 

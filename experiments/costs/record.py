@@ -20,7 +20,7 @@ from environment.runtimes.onnx_runtime import require_working
 from experiments.config.run import parse_dims
 from experiments.costs.database import counted
 from experiments.errors import UserError, require_at_least
-from experiments.pipeline.load import ModelSource, find_models
+from experiments.pipeline.loading.load import ModelSource, find_models
 from experiments.runs.progress import ProgressDisplay, format_duration, make_progress, warnings_noted
 from experiments.runs.signals import raise_if_received
 from taso_ext import CostModel, OnnxModel, RuleSet, State

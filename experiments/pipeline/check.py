@@ -18,7 +18,7 @@ from environment.verification import Verification, verify
 from experiments.config.run import RunConfig
 from experiments.errors import UserError
 from experiments.pipeline.clock.measure import first_of, measure_pair, runtime_of
-from experiments.pipeline.load import find_model, given_inputs
+from experiments.pipeline.loading.load import find_model, given_inputs
 from experiments.runs.progress import ProgressDisplay, warnings_noted
 from experiments.runs.provenance import Provenance, provenance_of
 from experiments.runs.result import MeasuredRatio

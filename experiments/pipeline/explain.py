@@ -5,7 +5,7 @@ from __future__ import annotations
 from environment.substitution.nearest_match import Explanation, explain
 from experiments.config.run import RunConfig
 from experiments.errors import UserError
-from experiments.pipeline.load import find_model, load_rules
+from experiments.pipeline.loading.load import find_model, load_rules
 from taso_ext import OnnxModel
 from taso_ext.errors import did_you_mean
 

@@ -15,7 +15,7 @@ from environment.fusion.export import annotated, with_fused_operators
 from experiments.config.run import RunConfig
 from experiments.errors import UserError, nearest_match, require_at_least
 from experiments.output_file import require_writable
-from experiments.pipeline.load import find_model
+from experiments.pipeline.loading.load import find_model
 from experiments.runs.directory import digest
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.run import import_tensorflow

@@ -18,18 +18,18 @@ from experiments.config.run import RunConfig
 from experiments.config.tree import as_mapping
 from experiments.errors import UserError
 from experiments.output_file import WrittenFile
+from experiments.pipeline.bodies import with_bodies
 from experiments.pipeline.clock.measure import measure, measure_with_other_threads, runtime_of
-from experiments.pipeline.clock.select import Selected, confirmed, select
 from experiments.pipeline.clock.timings import restore_timings
 from experiments.pipeline.learning.controller import TrainingFacts, is_clocked, num_timed
 from experiments.pipeline.learning.evaluate import train_and_evaluate
 from experiments.pipeline.learning.rounds import STAGE, Learning, train_for_real
 from experiments.pipeline.learning.trained import TrainedRun
-from experiments.pipeline.load import Loaded, load
-from experiments.pipeline.result.bodies import with_bodies
+from experiments.pipeline.loading.load import Loaded, load
+from experiments.pipeline.loading.waypoints import restore_waypoints
 from experiments.pipeline.result.export import Exported, export_verified, why_unverifiable
 from experiments.pipeline.result.symbolic import keep_symbolic, without_dependent
-from experiments.pipeline.waypoints import restore_waypoints
+from experiments.pipeline.select import Selected, confirmed, select
 from experiments.reports.page import extra
 from experiments.reports.report import write_report
 from experiments.reports.summary import print_training

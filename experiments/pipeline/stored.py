@@ -27,8 +27,8 @@ from experiments.pipeline.learning.controller import prepare_controller
 from experiments.pipeline.learning.rounds import MIXED, Learning, learner, train_for_real
 from experiments.pipeline.learning.rounds import STAGE as TRAINING
 from experiments.pipeline.learning.world_model import MDN_RNN
-from experiments.pipeline.load import Loaded, load, load_model
-from experiments.pipeline.waypoints import restore_waypoints
+from experiments.pipeline.loading.load import Loaded, load, load_model
+from experiments.pipeline.loading.waypoints import restore_waypoints
 from experiments.runs.directory import RunDirectory
 from experiments.runs.progress import ProgressDisplay, SilentProgress
 from experiments.runs.rounds import played_round

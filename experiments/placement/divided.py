@@ -35,7 +35,7 @@ from environment.runtimes import OnnxRuntime
 from environment.verification.differences import Scale, difference, spread_of
 from experiments.errors import UserError
 from experiments.output_file import require_not_read, require_writable, require_writable_directory
-from experiments.pipeline.load import find_model
+from experiments.pipeline.loading.load import find_model
 from experiments.placement.loading import Operators, load_operators, placed_by
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import State

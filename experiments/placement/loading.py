@@ -15,7 +15,7 @@ from environment.placement.operators import OperatorGraph
 from environment.placement.problem import PlacementProblem
 from environment.placement.training import colocated, grouped, is_training
 from experiments.config.run import parse_dims
-from experiments.pipeline.load import find_model
+from experiments.pipeline.loading.load import find_model
 from experiments.runs.progress import ProgressDisplay, warnings_noted
 from taso_ext import OnnxModel
 

@@ -128,7 +128,7 @@ class Result:
         without measuring the world model (`pipeline.optimise.APART`) and without `measured`.
       candidates: number of rewrites that the start graph allows.
       accuracy: accuracy of the world model on held-out episodes, a row for each number of steps; see
-        `pipeline.world_model.measure_accuracy`.
+        `pipeline.learning.world_model.measure_accuracy`.
       largest_difference: largest difference between outputs of the model and the result, in standard deviations of the
         output's values; 0 if the model itself was written.
       tolerance: largest difference that was allowed, in the same unit.
@@ -155,7 +155,7 @@ class Result:
       symbolic: the dimensions that `--dim` gives a size and that are symbolic in the result.
       symbolic_notes: sentences on the sizes at which that was verified, and on dimensions that are not symbolic.
       rounds: a row for each round of training in a dream, including round 0 before any recollection; empty if
-        no policy was trained in a dream; see `pipeline.learning.Learning.round_row`.
+        no policy was trained in a dream; see `pipeline.learning.rounds.Learning.round_row`.
       played: the number of the round whose policy was evaluated; None in results of older versions: the last one.
       ratio_noise: half the width of the 95 % interval of the exported graph's cost over the model's, in which what both
         rest on cancels out; None in results of older versions.

@@ -11,7 +11,7 @@ from typing import Any
 from experiments.config.run import RunConfig
 from experiments.config.tree import as_mapping, replaced
 from experiments.errors import UserError
-from experiments.pipeline.load import find_model
+from experiments.pipeline.loading.load import find_model
 from experiments.runs.directory import digest, features_fingerprint
 from taso_ext import OnnxModel, RuleSet
 

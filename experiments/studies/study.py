@@ -17,7 +17,7 @@ from experiments.config.run import RunConfig, load_config
 from experiments.errors import UserError
 from experiments.executors.units import Record, once
 from experiments.pipeline.learning.rounds import Learning
-from experiments.pipeline.load import load
+from experiments.pipeline.loading.load import load
 from experiments.runs.directory import RunDirectory, digest, stored_formats
 from experiments.runs.manifest import make_manifest
 from experiments.runs.progress import ProgressDisplay

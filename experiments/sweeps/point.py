@@ -23,7 +23,7 @@ from experiments.config.tree import as_mapping
 from experiments.executors.units import Record
 from experiments.pipeline.learning.evaluate import train_and_evaluate
 from experiments.pipeline.learning.rounds import Learning
-from experiments.pipeline.load import Loaded, load
+from experiments.pipeline.loading.load import Loaded, load
 from experiments.runs.directory import RunDirectory, digest, finite
 from experiments.runs.manifest import make_manifest
 from experiments.runs.progress import ProgressDisplay

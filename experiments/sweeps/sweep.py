@@ -26,7 +26,7 @@ from experiments.executors import provenance
 from experiments.executors.local import Executor, Unit, without_compiling
 from experiments.executors.units import Record, keep
 from experiments.output_file import require_writable_directory
-from experiments.pipeline.load import find_model, load
+from experiments.pipeline.loading.load import find_model, load
 from experiments.request import resolved
 from experiments.runs.directory import differences, digest
 from experiments.runs.progress import ProgressDisplay

@@ -12,7 +12,7 @@ from environment.runtimes import OnnxRuntime, UnavailableError
 from environment.runtimes.onnx_runtime import require_working
 from experiments.config.run import MEASURED_COSTS, RunConfig
 from experiments.errors import UserError
-from experiments.pipeline.load import Loaded
+from experiments.pipeline.loading.load import Loaded
 from experiments.pipeline.stored import StoredRun
 
 Recomputed = Literal["exactly", "within noise", "not at all"]

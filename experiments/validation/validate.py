@@ -25,13 +25,13 @@ from experiments.errors import UserError
 from experiments.output_file import WrittenFile, content_hash
 from experiments.pipeline.check import Checked, DifferentInterface, compared, read_result
 from experiments.pipeline.clock.measure import runtime_of
-from experiments.pipeline.clock.select import CLIMB_EPISODE
 from experiments.pipeline.learning.collect import as_record
 from experiments.pipeline.learning.evaluate import EVALUATION
 from experiments.pipeline.learning.rounds import BEST_IN_TRAINING
-from experiments.pipeline.load import Loaded, find_model
+from experiments.pipeline.loading.load import Loaded, find_model
+from experiments.pipeline.loading.replay import rewritten, rules_up_to
 from experiments.pipeline.optimise import SOURCES, sources_of
-from experiments.pipeline.result.replay import rewritten, rules_up_to
+from experiments.pipeline.select import CLIMB_EPISODE
 from experiments.pipeline.stored import StoredRun
 from experiments.runs.body_plan import Plans, plans_from_json
 from experiments.runs.directory import OUTPUT

@@ -1,1 +1,1 @@
-"""The stages that time: kernels and graphs of a run, the choice among its cheapest graphs, and the last measurement."""
+"""The stages that time: graphs and kernels of a run, and its last measurement."""

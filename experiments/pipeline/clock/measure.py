@@ -14,7 +14,7 @@ from environment.runtimes import OnnxRuntime
 from environment.runtimes.interface import threads_text
 from environment.statistics.intervals import Estimate
 from experiments.config.run import RunConfig, num_cores
-from experiments.pipeline.load import Loaded
+from experiments.pipeline.loading.load import Loaded
 from experiments.pipeline.result.export import Exported
 from experiments.runs.result import NOISE, MeasuredRatio
 from experiments.runs.run import Run, seed_for

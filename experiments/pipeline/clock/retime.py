@@ -15,7 +15,7 @@ from typing import Any
 from environment.costs.measured.cost_model import Measured
 from environment.costs.measured.retiming import difference, retime
 from experiments.pipeline.clock.timings import few_timings, follow_prices, time_graph
-from experiments.pipeline.load import Loaded
+from experiments.pipeline.loading.load import Loaded
 from experiments.runs.run import Run, in_round, of_round
 from experiments.runs.signals import raise_if_received
 from taso_ext import State

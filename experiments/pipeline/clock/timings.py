@@ -14,7 +14,7 @@ from typing import Any
 
 from environment.costs.corrected.cost_model import Corrected
 from environment.costs.corrected.posterior import TimedGraph
-from experiments.pipeline.load import Loaded
+from experiments.pipeline.loading.load import Loaded
 from experiments.runs.directory import RunDirectory
 from experiments.runs.run import Run
 from taso_ext import Graph, OnnxModel

@@ -16,7 +16,7 @@ from environment import GraphSubstitutionEnv
 from environment.policies.directed import DirectedAgent
 from environment.policies.random import RandomAgent
 from experiments.config.run import RunConfig
-from experiments.pipeline.load import Loaded
+from experiments.pipeline.loading.load import Loaded
 from experiments.runs.progress import Bar
 from experiments.runs.run import Run, in_round, of_round, seed_for
 from experiments.runs.signals import raise_if_received

@@ -23,8 +23,8 @@ from experiments.errors import DamagedRun
 from experiments.pipeline.clock.measure import feeds_of, runtime_of
 from experiments.pipeline.clock.retime import retime_after_search, retimes
 from experiments.pipeline.learning.rounds import STAGE, Learning, learner, train, train_for_real
-from experiments.pipeline.load import Loaded
-from experiments.pipeline.waypoints import keep_waypoints
+from experiments.pipeline.loading.load import Loaded
+from experiments.pipeline.loading.waypoints import keep_waypoints
 from experiments.runs.progress import format_duration
 from experiments.runs.rounds import best_round
 from experiments.runs.run import Run, of_round

@@ -19,7 +19,7 @@ from experiments.pipeline.clock.timings import TITLE as WHOLE_TITLE
 from experiments.pipeline.clock.timings import few_timings, restore_timings, time_batch
 from experiments.pipeline.learning.controller import Prepared, TrainingFacts, prepare_controller
 from experiments.pipeline.learning.trained import prepare_trained
-from experiments.pipeline.load import Loaded
+from experiments.pipeline.loading.load import Loaded
 from experiments.runs.run import Run
 
 STAGE = "evaluate"

@@ -38,7 +38,7 @@ from experiments.pipeline.learning.collect import (
     recollect_episodes,
 )
 from experiments.pipeline.learning.world_model import RoundModel, train_further, train_world_model
-from experiments.pipeline.load import Loaded
+from experiments.pipeline.loading.load import Loaded
 from experiments.runs.directory import finite
 from experiments.runs.result import omits
 from experiments.runs.rounds import EXPLOIT, best_round, keep_played_round, plans_file

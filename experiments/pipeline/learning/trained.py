@@ -25,7 +25,7 @@ from experiments.pipeline.learning.collect import best_collected, collect_episod
 from experiments.pipeline.learning.controller import Prepared, TrainingFacts
 from experiments.pipeline.learning.rounds import STAGE, learner
 from experiments.pipeline.learning.world_model import BUNDLE, MDN_RNN
-from experiments.pipeline.load import Loaded
+from experiments.pipeline.loading.load import Loaded
 from experiments.runs.directory import RunDirectory, differences
 from experiments.runs.rounds import EXPLOIT, played_round
 from experiments.runs.run import Run, of_round, start_tensorflow

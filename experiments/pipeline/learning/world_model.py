@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.pipeline.load import Loaded
+from experiments.pipeline.loading.load import Loaded
 from experiments.runs.directory import finite
 from experiments.runs.progress import Bar
 from experiments.runs.run import Run, in_round, of_round

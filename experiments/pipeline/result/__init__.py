@@ -1,1 +1,1 @@
-"""The stages that write: the best graph as a model that is proved equal, for all sizes, and inside operators too."""
+"""The stages that write: the best graph as a model that is compared with the original, for all sizes."""

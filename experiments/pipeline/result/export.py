@@ -14,7 +14,7 @@ from collections import Counter
 from controller.records import EpisodeLog, EpisodeRecord
 from environment.substitution.omission import leave_out
 from environment.verification import ONNX_RUNTIME, Verification, find_first_bad_rewrite, verify
-from experiments.pipeline.load import Loaded
+from experiments.pipeline.loading.load import Loaded
 from experiments.runs.body_plan import BodyPlan
 from experiments.runs.run import Run
 from taso_ext.errors import ModelError
@@ -34,7 +34,7 @@ class Exported:
       record: the episode whose best graph this is; without actions if the model is the original.
       left_out: one sentence for each rewrite, or rule, that was left out because it changed an output or because the
         result would be too large.
-      bodies: the rewrites of graphs inside operators; see `experiments.pipeline.result.bodies`.
+      bodies: the rewrites of graphs inside operators; see `experiments.pipeline.bodies`.
       body_notes: one sentence for each body that stays as it is, and for each rewrite of one that was left out.
       reference: the original with the same symbolic dimensions, against which the model is timed; None if it has none.
       symbolic: the dimensions that `--dim` gives a size and that are symbolic in the model to write; see

@@ -11,8 +11,8 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 
-from experiments.pipeline.load import Loaded
-from experiments.pipeline.result.cases import Cases, Plan, Sizes, in_words, quoted
+from experiments.pipeline.loading.cases import Cases, Plan, Sizes, in_words, quoted
+from experiments.pipeline.loading.load import Loaded
 from experiments.pipeline.result.export import Exported, export_verified, without
 from experiments.runs.run import Run
 

@@ -10,7 +10,7 @@ from typing import Any
 from controller.evaluation import Evaluation
 from controller.search.journal import FILE, moves
 from experiments.config.run import RunConfig
-from experiments.pipeline.result.replay import graphs_along
+from experiments.pipeline.loading.replay import graphs_along
 from experiments.reports.page import charts
 from experiments.reports.page.document import Cell, Markup, document, figure, note, table, tag
 from experiments.reports.page.rewrite_section import COST_CHART, MOST_LISTED, RewriteSection

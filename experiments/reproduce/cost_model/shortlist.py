@@ -26,7 +26,7 @@ from environment.statistics.intervals import NORMAL_HALF_WIDTH
 from environment.statistics.paired import spearman
 from experiments.errors import require_at_least
 from experiments.executors.units import Record
-from experiments.pipeline.clock.select import APART, MOST
+from experiments.pipeline.select import APART, MOST
 from experiments.reproduce.cost_model.learned import Predicted, Study
 from experiments.reproduce.cost_model.recorded import RecordedGraphs, recorded_graphs
 from experiments.reproduce.table import Table

@@ -23,7 +23,7 @@ from environment.substitution.omission import leave_out
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once
 from experiments.pipeline.clock.measure import floor_of, runtime_of
-from experiments.pipeline.load import find_model
+from experiments.pipeline.loading.load import find_model
 from experiments.reproduce.options import add_device, add_graphs, run_units
 from experiments.reproduce.search.default_runs import LAST, DefaultRun, add_models, chosen_models, finished_run
 from experiments.reproduce.table import Table

@@ -36,7 +36,7 @@ from experiments.errors import UserError
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path
 from experiments.pipeline.clock.measure import floor_of, runtime_of
-from experiments.pipeline.load import find_model
+from experiments.pipeline.loading.load import find_model
 from experiments.pipeline.optimise import optimise
 from experiments.reproduce.options import chosen_graphs
 from experiments.reproduce.table import UNDEFINED

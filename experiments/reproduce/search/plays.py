@@ -25,7 +25,7 @@ from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path
 from experiments.pipeline.learning.evaluate import STAGE as EVALUATION_STAGE
 from experiments.pipeline.learning.evaluate import train_and_evaluate
-from experiments.pipeline.load import Loaded, load
+from experiments.pipeline.loading.load import Loaded, load
 from experiments.pipeline.optimise import begin_run
 from experiments.request import Request
 from experiments.runs.progress import ProgressDisplay

@@ -22,7 +22,7 @@ from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path
 from experiments.pipeline.learning.controller import prepare_controller
 from experiments.pipeline.learning.trained import playing_config
-from experiments.pipeline.load import load
+from experiments.pipeline.loading.load import load
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_seeds, named, run_units
 from experiments.reproduce.search.controllers import PLAYERS
 from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Play, Player, best_graph, play

@@ -19,7 +19,7 @@ from controller.search.replayed import SearchLimits
 from environment import GraphSubstitutionEnv, zoo
 from environment.verification import verify
 from experiments.cli import main
-from experiments.pipeline.result.replay import graphs_along
+from experiments.pipeline.loading.replay import graphs_along
 from experiments.pipeline.stored import StoredRun
 from taso_ext import CostModel, RuleSet
 from tests.commands import failure

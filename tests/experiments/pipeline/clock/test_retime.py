@@ -30,7 +30,7 @@ from experiments.pipeline.clock.retime import retime_gain
 from experiments.pipeline.learning.controller import prepare_controller
 from experiments.pipeline.learning.evaluate import train_and_evaluate
 from experiments.pipeline.learning.rounds import BEST_IN_TRAINING, train_for_real
-from experiments.pipeline.load import Loaded, load
+from experiments.pipeline.loading.load import Loaded, load
 from experiments.runs.directory import RunDirectory
 from experiments.runs.progress import make_progress
 from experiments.runs.run import Run

@@ -20,7 +20,7 @@ from experiments.pipeline.learning.collect import best_plans
 from experiments.pipeline.learning.controller import prepare_controller
 from experiments.pipeline.learning.evaluate import EVALUATION, train_and_evaluate
 from experiments.pipeline.learning.rounds import Learning, train_for_real
-from experiments.pipeline.load import Loaded, load
+from experiments.pipeline.loading.load import Loaded, load
 from experiments.runs.directory import RunDirectory
 from experiments.runs.progress import make_progress
 from experiments.runs.run import Run

@@ -16,7 +16,7 @@ from experiments.config.run import load_config
 from experiments.errors import UserError
 from experiments.pipeline.learning.collect import collect_episodes
 from experiments.pipeline.learning.rounds import Learning
-from experiments.pipeline.load import load
+from experiments.pipeline.loading.load import load
 from experiments.runs.directory import RunDirectory
 from experiments.runs.progress import make_progress
 from experiments.runs.run import Run

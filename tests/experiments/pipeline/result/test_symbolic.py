@@ -12,7 +12,7 @@ import pytest
 
 from environment.inputs import input_specs, random_feeds
 from experiments.cli import main
-from experiments.pipeline.result import cases
+from experiments.pipeline.loading import cases
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.dimensions import bind_dims, open_dims
 from taso_ext.onnx_io.operators import all_nodes

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from experiments.cli import main
-from experiments.pipeline.load import find_costs
+from experiments.pipeline.loading.load import find_costs
 from experiments.reproduce.papers import real_rewards
 from experiments.reproduce.papers.players import REAL
 from experiments.reproduce.papers.real_rewards import Paid

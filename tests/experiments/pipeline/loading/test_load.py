@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments.config.run import load_config
-from experiments.pipeline.load import load
+from experiments.pipeline.loading.load import load
 from taso_ext import RuleSet
 
 MODEL = "squeezenet1.1-tiny"

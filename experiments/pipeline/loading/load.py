@@ -31,7 +31,7 @@ from environment.runtimes.interface import threads_text
 from environment.runtimes.onnx_runtime import require_working
 from experiments.config.run import RunConfig
 from experiments.errors import UserError
-from experiments.pipeline.result.cases import Cases, Plan
+from experiments.pipeline.loading.cases import Cases, Plan
 from experiments.runs.directory import features_fingerprint, stored_formats
 from experiments.runs.result import MEASURED_FORMAT, GraphFigures
 from taso_ext import Graph, OnnxModel, RuleSet

@@ -25,9 +25,9 @@ from environment.statistics.sequential import Verdict
 from environment.verification import Verification, find_first_bad_rewrite, verify
 from experiments.pipeline.clock.measure import feeds_of, runtime_of
 from experiments.pipeline.learning.controller import is_clocked, new_controller
-from experiments.pipeline.load import Loaded, make_environment
+from experiments.pipeline.loading.load import Loaded, make_environment
+from experiments.pipeline.loading.replay import rewritten, rules_up_to
 from experiments.pipeline.result.export import Exported, small_enough, without_faults
-from experiments.pipeline.result.replay import rewritten, rules_up_to
 from experiments.runs.body_plan import BodyPlan, Plans, plans_from_json
 from experiments.runs.result import NOISE
 from experiments.runs.run import Run

@@ -15,7 +15,7 @@ import onnxruntime as ort
 from environment.inputs import Feeds, input_specs, random_feeds
 from environment.verification import verify
 from experiments.config.run import RunConfig
-from experiments.pipeline.result.replay import IllegalRewriteError, replayed, rewritten, rules_up_to
+from experiments.pipeline.loading.replay import IllegalRewriteError, replayed, rewritten, rules_up_to
 from experiments.runs.body_plan import Plans
 from experiments.runs.run import seed_for
 from taso_ext import CostModel, OnnxModel, RuleSet, State

@@ -20,7 +20,7 @@ from environment.statistics.intervals import Estimate
 from environment.statistics.sequential import Verdict
 from experiments.pipeline.clock.measure import feeds_of, runtime_of
 from experiments.pipeline.learning.controller import climbed, journal_of
-from experiments.pipeline.load import Loaded
+from experiments.pipeline.loading.load import Loaded
 from experiments.runs.result import NOISE, MeasuredRatio
 from experiments.runs.run import Run
 from taso_ext.errors import ModelError

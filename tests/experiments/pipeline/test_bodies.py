@@ -13,11 +13,11 @@ import pytest
 
 from environment.verification import verify
 from experiments.cli import main
-from experiments.pipeline.result import bodies
+from experiments.pipeline import bodies
 from taso_ext.onnx_io.checked_model import CheckedModel
 from taso_ext.onnx_io.operators import all_nodes
-from tests.experiments.pipeline.clock.test_select import Clock
 from tests.experiments.pipeline.result.test_export import TRUE, WRONG, sealed
+from tests.experiments.pipeline.test_select import Clock
 
 LOOP = """
 <ir_version: 10, opset_import: ["" : 21]>

@@ -28,12 +28,12 @@ from environment.statistics.intervals import Estimate
 from environment.statistics.sequential import Verdict, verdict_of
 from experiments.config.run import MeasureConfig, RunConfig
 from experiments.errors import UserError
-from experiments.pipeline import load as loading
+from experiments.pipeline import select as selecting
 from experiments.pipeline.clock import measure as measuring
-from experiments.pipeline.clock import select as selecting
-from experiments.pipeline.clock.select import MOST, Selected, confirmed, select
-from experiments.pipeline.load import Loaded, load
+from experiments.pipeline.loading import load as loading
+from experiments.pipeline.loading.load import Loaded, load
 from experiments.pipeline.result.export import Exported
+from experiments.pipeline.select import MOST, Selected, confirmed, select
 from experiments.runs.directory import RunDirectory
 from experiments.runs.progress import make_progress
 from experiments.runs.result import MeasuredRatio
