@@ -79,7 +79,7 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
         Flag(
             "--recollect",
             "recollect.rounds",
-            "rounds in which the world model learns from real episodes of ppo, and ppo starts anew (0)",
+            "rounds in which the world model learns from real episodes of ppo, and ppo starts anew (best and demo: 2)",
             int,
             "N",
         ),
@@ -161,7 +161,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
             flag.add_to(group)
     group.add_argument(
         "--preset",
-        help="settings: auto (default, by the clock), demo (minutes), best, paper (as published: days), paper-cut",
+        help="settings: auto (default, by the clock), demo (minutes), best, paper (hours), paper-cut, xrlflow",
     )
     _add_set(group)
     group.add_argument("--run-dir", metavar="DIR", type=Path, help="default: runs/, named after model and settings")

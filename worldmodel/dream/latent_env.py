@@ -83,9 +83,10 @@ class LatentEnv:
           (observation, reward, terminated, truncated, info). `info` is that of the real environment, with
           "untabled_actions" and "action" (the [rule, location] that was taken) added.
         Raises:
-          ValueError: if the action is outside the table.
-          IllegalAction: if it is not legal in this state.
+          IllegalAction: the action is outside [0, A], or not legal in this state.
         """
+        if not 0 <= action <= self.num_actions:
+            raise IllegalAction(f"action {action} is none of 0 to {self.num_actions}, of which the last is NO-OP")
         pair = self.table.decode(np.array([action]))[0]
         if not self._mask[action]:
             raise IllegalAction(

@@ -129,7 +129,7 @@ class DreamView:
         """Dreams what follows an action in [0, A].
 
         Raises:
-          IllegalAction: the dream holds the action to be illegal in this state.
+          IllegalAction: the action is outside [0, A], or the dream holds it to be illegal in this state.
         """
         if not 0 <= action <= self.num_actions or not self._state.action_mask.numpy()[0, action]:
             raise IllegalAction(f"action {action} is illegal in this state of the dream")

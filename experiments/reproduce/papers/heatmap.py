@@ -4,7 +4,7 @@ rlflow reproduce fig-heatmap
 rlflow reproduce fig-heatmap bert-base vit-base --row "paper dream" --seeds 0
 
 Counted are the rewrites that lead to the best graph of a run, a rule that is carried out everywhere as often as it is.
-Runs that `controllers` has finished are read; others are done first, which takes up to 15 minutes each.
+Runs that `controllers` has finished are read; others are done first, which takes up to 45 minutes each.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 For each graph and seed, all of them are timed in one interleaved run by one clock, and each loads its model in a
 process of its own for the memory. A unit checks first that all compute the same. `table2` shows both, `fig-runtime` the
-times, and their units are the same. What every unit has twice, such as a search without random draws, is timed with
+times, and their units are the same if both have the same `--rows`; `headline` times the same runs anew against the
+model itself. What every unit has twice, such as a search without random draws, is timed with
 every seed again, so that the interval over seeds also holds what the clock makes of equal graphs.
 """
 
@@ -200,7 +201,7 @@ def inferences(
       players: the controllers by the names of their rows; None: `papers_players`.
       memory, reference, beside: as in `inferences_of`.
     Raises:
-      UserError: `--processes` is not 1, or something computes something else than its model.
+      UserError: `--processes` is not 1, there is no such row, or something computes something else than its model.
     """
     names, seeds = chosen_graphs(options, graphs, QUICK), chosen_seeds(options, SEEDS)
     players = papers_players(options) if players is None else players

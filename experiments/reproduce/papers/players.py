@@ -8,7 +8,7 @@
     ppo dream    our agent in its world model
 
 All but the papers' agents are rows of `rlflow reproduce controllers`, and their runs are the same. Learning has the
-presets `paper-cut` and `demo`, which two cores can run; with `--long`, it has `paper` and `best`.
+presets `paper-cut` and `demo`, which take minutes on one core; with `--long`, it has `paper` and `best`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def add_long(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--long",
         action="store_true",
-        help="give learning the presets paper and best instead of paper-cut and demo: days on two cores",
+        help="give learning the presets paper and best instead of paper-cut and demo: about ten times as long",
     )
 
 

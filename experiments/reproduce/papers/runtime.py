@@ -3,9 +3,10 @@
 rlflow reproduce fig-runtime
 rlflow reproduce fig-runtime bert-base --seeds 0 --costs roofline:rtx2070
 
-The times are those of `rlflow reproduce table2`, which says what they mean; TASO's search, the model-free agents and
-those with a world model all have their graphs run by ONNX Runtime. If `table2` was made, nothing is measured again;
-else the table takes about 70 hours of one core, nearly all of it for the papers' agents.
+The times are those of `rlflow reproduce table2`, which says what they mean; greedy descent, TASO's search, the
+model-free agents and those with a world model all have their graphs run by ONNX Runtime. If `table2` was made with the
+same `--rows`, nothing is measured again; else a run takes up to 45 minutes, and hours if it is one of the papers'
+model-free agent.
 """
 
 from __future__ import annotations

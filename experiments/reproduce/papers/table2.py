@@ -7,8 +7,8 @@ The papers compare their graphs in their own runtime with TensorFlow, which mixe
 runtime gains. So each graph is compared with TensorFlow and with ONNX Runtime on the model itself, which runs the
 graphs too. OpenVINO stands beside; runtimes that are not installed are left out. Controllers minimise the prices of
 kernels on the device that is measured on, as in the papers. `rlflow optimise`, our program with its defaults, has the
-clock choose. A run of our agents takes up to 15 minutes, one of the papers' an hour, and each graph has four for every
-seed.
+clock choose. A run of our agents takes up to 45 minutes; under measured prices, one of the papers' model-free agent
+takes hours, and `--rows` can leave it out.
 """
 
 from __future__ import annotations
@@ -142,9 +142,9 @@ def finding(rows: Sequence[Record], reference: str) -> str:
     """Returns the range over graphs of what each row saves against the reference, and of what its graph saves."""
     said = []
     for name in dict.fromkeys(row["row"] for row in rows if row["row"] != reference):
-        saved = [float(row["faster"]) for row in rows if row["row"] == name and row["faster"] != UNDEFINED]
+        faster = [float(row["faster"]) for row in rows if row["row"] == name and row["faster"] != UNDEFINED]
         gains = [float(row["graph_gain"]) for row in rows if row["row"] == name and row["graph_gain"] != UNDEFINED]
-        if saved:
+        if faster:
             alone = f", and against the same runtime {min(gains):.1f} to {max(gains):.1f} %" if gains else ""
-            said.append(f"`{name}` saves {min(saved):.1f} to {max(saved):.1f} % of the time of `{reference}`{alone}.")
+            said.append(f"`{name}` saves {min(faster):.1f} to {max(faster):.1f} % of the time of `{reference}`{alone}.")
     return " ".join(said)

@@ -5,7 +5,7 @@ rlflow reproduce ablations bert-base --changes "no recollection,untrained networ
 
 A change is compared with the row that it changes, seed by seed: the interval is that of the mean difference. What the
 temperature of a dream does beside recollection and an ensemble, which have rows too, shows in its gap and in what is
-really gained. A unit takes up to 15 minutes; the rows that are changed are units of `controllers`.
+really gained. A unit takes up to 45 minutes; the rows that are changed are units of `controllers`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ two. The schedule of recollection and what bounds a dream were chosen while look
 use time are given `--seconds` each; those that end earlier have found what they can. `best-of-n` is random play for as
 long, with more episodes than any controller learns from. What draws nothing at random is played once. Learning is given
 the preset `demo` with four rounds of recollection, each with half of the usual episodes and steps, and its time counts.
-A unit takes up to 15 minutes, all of them some 60 hours of one core.
+A unit takes up to 45 minutes, all of them some 60 hours of one core.
 """
 
 from __future__ import annotations

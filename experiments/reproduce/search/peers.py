@@ -10,7 +10,7 @@ played for real, or of what learns in dreams the end of its plans in reality, an
 have the trained policy, its gain at the end (`end`) takes the time of its evaluation alone (`play_s`). Prices are those
 of the roofline of an RTX 2070. With `--clock`, the best graphs are timed on this machine in one interleaved run for
 each graph, with the result of `rlflow optimise` by its defaults, which climbs by the clock. A search takes up to ten
-minutes for each graph, what learns up to thirty: all of it some 35 hours of one core. The rows of saturation need the
+minutes for each graph, what learns up to 45: all of it some 35 hours of one core. The rows of saturation need the
 extra `saturation`.
 """
 

@@ -40,6 +40,7 @@ RESULT = "result"
 UNITS = "controllers"
 """The folder of `runs/reproduce` in which the units are kept."""
 MOST_STEPS = 50
+"""Evenly spread steps of a stage that its curve keeps at most."""
 BEST_COST = "best_cost_ms"
 """The figure of a search in its curve."""
 TRAINED_ON = "training"
@@ -319,7 +320,7 @@ def curves_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, list[flo
     """Returns the figures of a run's stages, each as a list beside the list of steps.
 
     Of a stage, these are at most `MOST_STEPS` steps with the last among them; of a search also its first step, and
-    those at which its best cost falls.
+    those at which its best cost changes.
     """
     stages: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:

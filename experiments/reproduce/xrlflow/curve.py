@@ -5,7 +5,7 @@ rlflow reproduce xrlflow-curve squeezenet1.1 --seeds 0
 
 The other tables cut the episodes, so that a run takes at most half an hour. Here `xrlflow published` is the paper's
 agent with the paper's schedule, and `xrlflow 1000` is ours with as many episodes. A curve shows what the best graphs of
-episodes save of their prices. A run takes up to half an hour.
+episodes save of their prices. A run takes up to an hour.
 """
 
 from __future__ import annotations

@@ -36,7 +36,8 @@ struct SearchResult {
 inline constexpr double kEqualCost = 1e-9;
 [[nodiscard]] constexpr bool is_cheaper(double cost_ms, double than_ms) { return cost_ms < than_ms * (1 - kEqualCost); }
 
-// Called now and then, and whenever the best cost has fallen, with (graphs expanded, best cost in ms); returning false interrupts the search.
+// Called now and then, and whenever the best cost has fallen, with (graphs expanded, best cost in ms);
+// returning false interrupts the search.
 using SearchProgress = std::function<bool(std::int64_t, double)>;
 
 // Searches by cost-based backtracking (Jia et al. 2019, "TASO", algorithm 1): expands the cheapest graph of a queue,

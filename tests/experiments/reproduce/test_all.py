@@ -45,7 +45,16 @@ def test_every_table_says_what_it_is_and_how_it_is_made(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("fig-runtime", "fig-search", "fig-modelfree", "fig-wmloss", "fig-dreamreward", "fig-pairwise", "steptime"),
+        *(
+            "headline",
+            "fig-runtime",
+            "fig-search",
+            "fig-modelfree",
+            "fig-wmloss",
+            "fig-dreamreward",
+            "fig-pairwise",
+            "steptime",
+        ),
         *("accuracy", "discrepancy", "discrepancy-rules", "baselines", "table1", "table2", "table3", "controllers"),
     ],
 )

@@ -12,7 +12,7 @@ from worldmodel.config import DreamConfig
 from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.dream.dream_env import DreamEnv
 from worldmodel.dream.latent_env import LatentEnv
-from worldmodel.errors import IncompatibleWorldModel
+from worldmodel.errors import IllegalAction, IncompatibleWorldModel
 from worldmodel.signature import Signature
 from worldmodel.world_model import WorldModel
 
@@ -64,10 +64,11 @@ def test_illegal_actions_are_refused(world_model: WorldModel) -> None:
     env = LatentEnv(ToyEnv(8), world_model)
     observation, _ = env.reset()
     illegal = int(np.flatnonzero(~observation.action_mask.numpy()[0])[0])
-    with pytest.raises(ValueError, match="illegal in this state"):
+    with pytest.raises(IllegalAction, match="illegal in this state"):
         env.step(illegal)
-    with pytest.raises(ValueError, match="NO-OP"):
-        env.step(env.num_actions + 1)
+    for outside in (-1, env.num_actions + 1):
+        with pytest.raises(IllegalAction, match="NO-OP"):
+            env.step(outside)
 
 
 def test_noop_ends_the_episode(world_model: WorldModel) -> None:

@@ -16,6 +16,7 @@ from worldmodel.dream.dream_env import DreamEnv
 from worldmodel.dream.latent_env import LatentEnv
 from worldmodel.dream.players import ActingPlayer, DreamView, PolicyPlayer, player_of
 from worldmodel.dream.recollection import recollect
+from worldmodel.errors import IllegalAction
 from worldmodel.world_model import WorldModel
 
 
@@ -93,5 +94,5 @@ def test_an_action_that_is_illegal_in_the_dream_is_refused(dream: DreamEnv) -> N
     observation, _ = view.reset(seed=0)
     illegal = int(np.flatnonzero(~observation.action_mask.numpy()[0])[0])
     for action in (illegal, -1, dream.num_actions + 1):
-        with pytest.raises(ValueError, match=f"action {action} is illegal"):
+        with pytest.raises(IllegalAction, match=f"action {action} is illegal"):
             view.step(action)

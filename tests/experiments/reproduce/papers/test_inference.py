@@ -92,6 +92,15 @@ def test_the_headline_sets_runs_on_paper_beside_those_by_the_clock() -> None:
     assert "`taso` gains most on paper, 8.5 %" in headline.finding(list(rows.values()))
 
 
+def test_the_headline_names_all_that_cannot_be_told_apart() -> None:
+    columns = ("row", "paper", "clock", "low", "high")
+    table = [("taso", 8.5, -0.8, -2.0, 0.4), ("greedy", 8.51, 2.0, 1.0, 3.0), ("mcts", 8.0, 1.5, 0.5, 2.5)]
+    rows = [{"graph": "g", **dict(zip(columns, each, strict=True))} for each in table]
+    said = headline.finding(rows)
+    assert said == "g: `greedy`, `taso` gain most on paper, 8.5 %; `greedy`, `mcts` gain most by the clock, 2.0 %."
+    assert "nothing gains by the clock" in headline.finding(rows[:1])
+
+
 def test_a_ratio_to_another_row_has_no_interval() -> None:
     by_runtime = ratios_of(timed(0.4), ONNX_RUNTIME)
     assert by_runtime["taso"].value == pytest.approx(0.8) and by_runtime["taso"].low != by_runtime["taso"].low
@@ -146,7 +155,12 @@ def test_missing_runtimes_are_left_out_and_both_tables_share_their_units(
     assert main(["reproduce", "fig-runtime", TINY, "--scale", "smoke", "--seeds", "0,1"]) == 0
     assert units == {path: path.stat().st_mtime_ns for path in Path("runs").rglob("units/*.json")}
     assert {row["row"] for row in read_table("fig-runtime")} == set(rows)
-    assert "Leave it at 1" in failure(capsys, "reproduce", "table2", TINY, "--processes", "2")
+    for table in ("table2", "headline"):
+        assert "Leave it at 1" in failure(capsys, "reproduce", table, TINY, "--processes", "2")
+    assert main(["reproduce", "headline", TINY, "--scale", "smoke", "--seeds", "0,1", "--rows", "taso"]) == 0
+    made = read_table("headline")
+    assert [row["row"] for row in made] == ["taso", BY_CLOCK] and list(made[0]) == list(headline.COLUMNS)
+    assert float(made[0]["paper"]) > 0 and made[0]["clock"] != "–"
 
 
 def test_what_is_not_asked_for_is_not_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,7 @@ def test_one_timing_is_too_few(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert "--runs" in failure(capsys, "reproduce", "fig-real-rewards", TINY, "--runs", "1,2")
+    assert "No agent is called 'mcts'" in failure(capsys, "reproduce", "fig-real-rewards", TINY, "--rows", "mcts")
 
 
 @pytest.mark.full
@@ -72,3 +73,5 @@ def test_the_figure_is_made_from_runs_and_measurements(tmp_path: Path, monkeypat
     rows = read_table("fig-real-rewards")
     assert [(row["row"], row["runs"]) for row in rows] == [(row, runs) for row in REAL for runs in ("–", "2", "4")]
     assert all((int(row["timings"].replace(",", "")) > 0) == (row["runs"] != "–") for row in rows)
+    assert main([*command, "--rows", REAL[1], "--force"]) == 0
+    assert {row["row"] for row in read_table("fig-real-rewards")} == {REAL[1]}

@@ -10,7 +10,7 @@ import pytest
 from experiments.cli import main
 from experiments.config.run import load_config
 from experiments.config.tree import parse_overrides, replaced
-from experiments.pipeline.learning import rounds as learning
+from experiments.pipeline.learning import rounds
 from experiments.reproduce.table import UNDEFINED
 from experiments.reproduce.world_model import mechanisms
 from experiments.reproduce.world_model.mechanisms import (
@@ -49,14 +49,14 @@ def trained(workplace: Path) -> list[Path]:
     """Returns the run directories of the models that the whole table trains, once for all tests."""
     made: list[Path] = []
     with pytest.MonkeyPatch.context() as patch, tracing.untraced():
-        train = learning.train_world_model
+        train = rounds.train_world_model
 
         def watched(run: Run, *arguments: object) -> object:
             if not run.directory.finished("encoder"):
                 made.append(run.directory.path)
             return train(run, *arguments)  # type: ignore[arg-type]
 
-        patch.setattr(learning, "train_world_model", watched)
+        patch.setattr(rounds, "train_world_model", watched)
         patch.chdir(workplace)
         assert main(COMMAND) == 0
     return made
