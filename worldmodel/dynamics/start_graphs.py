@@ -328,9 +328,11 @@ def changes_per_rule(buffer: EpisodeBuffer, embeddings: Mapping[str, np.ndarray]
     """
     kinds = np.concatenate([episode.kinds(buffer.num_rules) for episode in buffer])
     changes = np.concatenate([np.diff([embeddings[h] for h in episode.hashes], axis=0) for episode in buffer])
-    known = np.zeros((buffer.num_kinds, 2, changes.shape[1]), np.float32)
-    for kind in range(buffer.num_kinds):
-        if kind != buffer.num_rules:
-            its_own = changes[kinds == kind] if kind in kinds else changes
-            known[kind] = its_own.min(axis=0), its_own.max(axis=0)
+    order = np.argsort(kinds, kind="stable")
+    taken, first = np.unique(kinds[order], return_index=True)
+    least, greatest = (extreme.reduceat(changes[order], first, axis=0) for extreme in (np.minimum, np.maximum))
+    known = np.empty((buffer.num_kinds, 2, changes.shape[1]), np.float32)
+    known[:] = least.min(axis=0), greatest.max(axis=0)
+    known[taken] = np.stack([least, greatest], axis=1)
+    known[buffer.num_rules] = 0.0
     return known
