@@ -87,6 +87,7 @@ class CostModel:
         signatures: npt.NDArray[np.uint64],
         costs: npt.NDArray[np.float64],
         opset: int,
+        most: tuple[float, float] = ...,
     ) -> CostModel:
         """Costs by neighbourhood signature, learned from the graphs that are met.
 
@@ -99,6 +100,8 @@ class CostModel:
           signatures: [K] known already (`Graph.neighbourhood_signatures`).
           costs: [K, 3] of these.
           opset: of the model that the graphs are of.
+          most: operations and moved bytes, by the roofline of `device`, of the largest graph that has a price; beyond
+            it there is an `UnpricedError`, whatever is known of the operators.
         """
     @staticmethod
     def devices() -> list[str]: ...

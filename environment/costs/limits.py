@@ -15,9 +15,15 @@ MOST_WORK = 4.0
 Rewriting can make ResNet-50 into a graph with 4.8 GB of weights, by merging the groups of its Winograd convolutions."""
 
 
+def most_work(start: Cost) -> tuple[float, float]:
+    """Returns the operations and the moved bytes of the largest graph that is run, by the cost of the start graph."""
+    return MOST_WORK * start.flops, MOST_WORK * start.memory_bytes
+
+
 def affordable(start: Cost, cost: Cost) -> bool:
     """Returns whether a graph is small enough to be run, by its cost and the cost of the start graph."""
-    return cost.flops <= MOST_WORK * start.flops and cost.memory_bytes <= MOST_WORK * start.memory_bytes
+    flops, nbytes = most_work(start)
+    return cost.flops <= flops and cost.memory_bytes <= nbytes
 
 
 Value = TypeVar("Value")

@@ -21,7 +21,7 @@ import numpy as np
 
 from environment.costs.interface import FROZEN, Noise, Priced
 from environment.costs.learned.adaptation import Predictions
-from environment.costs.limits import NoisyClock, Recent
+from environment.costs.limits import NoisyClock, Recent, most_work
 from environment.costs.measured.kernel_prices import KernelPrices, Predicts, price_key
 from environment.costs.measured.operator_costs import OperatorCosts
 from environment.costs.measured.ort_kernels import Placed, lower
@@ -251,7 +251,12 @@ class MeasuredPrices:
         # The engine holds the operator costs. They must not refer to this object, since the cycle would never be freed.
         predicted_by, known = predicting_preset(self._device), self._operator_costs.known()
         self._native = CostModel.learned(
-            f"measured:{self._device}", predicted_by, self._operator_costs, *known, opset=model.opset
+            f"measured:{self._device}",
+            predicted_by,
+            self._operator_costs,
+            *known,
+            opset=model.opset,
+            most=most_work(model.graph.cost(CostModel.roofline(predicted_by))),
         )
 
     @property

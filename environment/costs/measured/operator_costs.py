@@ -12,16 +12,14 @@ import onnx
 import onnx_ir as ir
 from onnx import helper
 
-from environment.costs.limits import MOST_WORK, affordable
 from environment.costs.measured.kernel import LARGEST_FLOAT_LITERAL, LARGEST_LITERAL
 from environment.costs.measured.kernel_prices import KernelPrices, price_key
 from environment.costs.measured.operator_classes import OperatorClasses
 from environment.costs.measured.ort_kernels import lower
 from environment.costs.prices.price_list import OperatorCost, UnrecordedError
 from environment.costs.resampling import Factors, Sum
-from environment.costs.roofline import predicting_preset
 from environment.runtimes import OnnxRuntime
-from taso_ext import CostModel, Graph, OnnxModel, UnpricedError
+from taso_ext import Graph, OnnxModel, UnpricedError
 from taso_ext.errors import CrashError
 from taso_ext.onnx_io.checked_model import CheckedModel, ValueType
 from taso_ext.onnx_io.operators import captured_names
@@ -51,8 +49,6 @@ class OperatorCosts:
     def __init__(self, model: OnnxModel, runtime: OnnxRuntime | None, kernels: KernelPrices) -> None:
         self._model, self._runtime, self._kernels = model, runtime, kernels
         self._prices = kernels.prices
-        self._counts = CostModel.roofline(predicting_preset(self._prices.setting.device))
-        self._start = model.graph.cost(self._counts)
         self._classes = OperatorClasses(model.opset)
         self._expected: dict[int, OperatorCost] = {}
         self._factors: dict[str, Factors] = {}
@@ -69,7 +65,7 @@ class OperatorCosts:
         """Returns ms, bytes and launches [n, 3] of the run-time operators at some positions: see `CostModel.learned`.
 
         Raises:
-          UnpricedError: the graph is too large to be run, or the runtime has crashed on it or on one of its kernels.
+          UnpricedError: the runtime has crashed on the graph or on one of its kernels.
           UnrecordedError: the kernels of an operator, or their prices, cannot be found out.
           ModelError: the runtime cannot run the graph.
         """
@@ -163,11 +159,6 @@ class OperatorCosts:
         """Lowers operators together with their neighbourhoods, and returns their costs by signature."""
         if self._runtime is None:
             raise UnrecordedError(self._unmet(graph, positions.values()))
-        if not affordable(self._start, graph.cost(self._counts)):
-            raise UnpricedError(
-                f"Rewriting has made a graph of over {MOST_WORK:g} times the model's operations, or bytes moved: too "
-                f"large to measure anything of it."
-            )
         is_part = len(positions) < _WHOLE * graph.num_runtime_nodes
         sketch = self._model.sketch(graph, list(positions.values()) if is_part else (), DISTANCE)
         weights_mb = graph.weights_mb

@@ -1,6 +1,7 @@
 #include "bindings/bindings.hpp"
 
 #include <cmath>
+#include <limits>
 
 #include <pybind11/functional.h>
 
@@ -22,7 +23,8 @@ std::vector<Cost> costs_from(const py::array_t<double, py::array::c_style | py::
 
 NamedCosts learned_costs(const std::string& name, const std::string& device, const py::function& price_operators,
                          const py::array_t<std::uint64_t, py::array::c_style | py::array::forcecast>& signatures,
-                         const py::array_t<double, py::array::c_style | py::array::forcecast>& costs, int opset) {
+                         const py::array_t<double, py::array::c_style | py::array::forcecast>& costs, int opset,
+                         std::pair<double, double> most) {
   // The thread that calls the function, or lets it go last, may be one without the interpreter's lock.
   const std::shared_ptr<py::function> held(new py::function(price_operators), [](py::function* function) {
     const py::gil_scoped_acquire acquire;
@@ -38,7 +40,17 @@ NamedCosts learned_costs(const std::string& name, const std::string& device, con
       throw;
     }
   };
-  auto learned = std::make_shared<LearnedCosts>(find_device(device), call, opset);
+  const auto refuse = [] {
+    const py::gil_scoped_acquire acquire;
+    try {
+      const py::object unpriced = py::module_::import("taso_ext.errors").attr("UnpricedError");
+      py::set_error(unpriced, "Rewriting has made a graph of several times the model's operations, or bytes moved: too large to measure anything of it.");
+      throw py::error_already_set();
+    } catch (const py::error_already_set&) {
+      throw Unpriced(std::current_exception());
+    }
+  };
+  auto learned = std::make_shared<LearnedCosts>(find_device(device), call, opset, WorkLimit{most.first, most.second, refuse});
   const std::vector<Cost> known = costs_from(costs);
   if (known.size() != static_cast<std::size_t>(signatures.size())) throw InvalidInput("expected as many costs as signatures");
   learned->add({signatures.data(), known.size()}, known);
@@ -57,7 +69,8 @@ void bind_costs(py::module_& module) {
       });
   py::class_<NamedCosts>(module, "CostModel")
       .def_static("roofline", [](const std::string& device) { return NamedCosts{"roofline:" + device, std::make_shared<Roofline>(find_device(device))}; }, py::arg("device"))
-      .def_static("learned", &learned_costs, py::arg("name"), py::arg("device"), py::arg("price_operators"), py::arg("signatures"), py::arg("costs"), py::arg("opset"))
+      .def_static("learned", &learned_costs, py::arg("name"), py::arg("device"), py::arg("price_operators"), py::arg("signatures"), py::arg("costs"), py::arg("opset"),
+                  py::arg("most") = std::pair(std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()))
       .def_static("devices", &device_names)
       .def_readonly("name", &NamedCosts::name)
       .def_property_readonly("looks_around", [](const NamedCosts& model) { return model.costs->looks_around(); });

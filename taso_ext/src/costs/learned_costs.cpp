@@ -17,6 +17,10 @@ Cost LearnedCosts::price(const Signature& signature, bool fused) const {
 }
 
 std::vector<Cost> LearnedCosts::price_in(const Graph& graph) const {
+  if (limit_.refuse) {
+    const Cost work = total_cost(graph, device_);
+    if (work.flops > limit_.flops || work.memory_bytes > limit_.bytes) limit_.refuse();
+  }
   const std::vector<std::uint64_t> signatures = neighbourhood_signatures(graph, opset_);
   if (const auto fresh = unknown(signatures); !fresh.empty()) learn(graph, signatures, fresh);
   std::vector<NodeId> nodes;

@@ -3,12 +3,21 @@
 
 #include <bit>
 #include <functional>
+#include <limits>
 #include <shared_mutex>
 #include <unordered_map>
 
 #include "costs/cost.hpp"
 
 namespace rlflow {
+
+// Graphs with more work than this have no price, whatever is known of their operators: otherwise it would depend on the
+// graphs that were met before which ones a search or an episode can reach.
+struct WorkLimit {
+  double flops = std::numeric_limits<double>::infinity();
+  double bytes = std::numeric_limits<double>::infinity();    // moved, by the roofline of the device
+  std::function<void()> refuse = {};                         // throws Unpriced
+};
 
 // Keeps the costs of operators by neighbourhood signature, and asks for those of new signatures. A known cost does not
 // change: the first graph with a signature decides. The cost of an operator that no graph holds yet is estimated: as
@@ -21,13 +30,13 @@ class LearnedCosts final : public CostModel {
   using PriceOperators = std::function<std::vector<Cost>(const Graph&, const std::vector<std::int64_t>&)>;
 
   // `opset` is the opset of the model that the graphs come from.
-  LearnedCosts(const Device& device, PriceOperators price_operators, int opset)
-      : device_(device), price_operators_(std::move(price_operators)), opset_(opset) {}
+  LearnedCosts(const Device& device, PriceOperators price_operators, int opset, WorkLimit limit = {})
+      : device_(device), price_operators_(std::move(price_operators)), opset_(opset), limit_(std::move(limit)) {}
 
   [[nodiscard]] Cost price(const Signature& signature, bool fused) const override;
   [[nodiscard]] bool looks_around() const override { return true; }
-  // Throws what `price_operators` throws (such as Unpriced), and InvalidInput if that returns the wrong number of
-  // costs.
+  // Throws Unpriced beyond the limit, what `price_operators` throws (such as Unpriced), and InvalidInput if that returns
+  // the wrong number of costs.
   [[nodiscard]] std::vector<Cost> price_in(const Graph& graph) const override;
   // Adds the costs of operators with the given neighbourhood signatures.
   void add(std::span<const std::uint64_t> signatures, std::span<const Cost> costs);
@@ -53,6 +62,7 @@ class LearnedCosts final : public CostModel {
   Roofline device_;
   PriceOperators price_operators_;
   int opset_;
+  WorkLimit limit_;
   mutable std::shared_mutex mutex_;
   mutable std::unordered_map<std::uint64_t, Known> known_;    // by neighbourhood signature
   mutable std::unordered_map<std::uint64_t, Mean> kinds_;

@@ -29,7 +29,7 @@ from environment.costs.prices.settings import Setting
 from environment.policies.random import RandomAgent
 from environment.rewards import Transition
 from environment.runtimes import OnnxRuntime, UnavailableError
-from taso_ext import OnnxModel, RuleSet, State, UnpricedError, search_taso
+from taso_ext import OnnxModel, RuleSet, State, UnpricedError
 from taso_ext.onnx_io.checked_model import CheckedModel
 from tests.environment.costs.fake_kernels import KernelClock, price_without_a_clock
 
@@ -152,18 +152,35 @@ def test_nothing_of_a_graph_that_is_too_large_is_measured(
     clock: KernelClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = OnnxModel.load(zoo.build("squeezenet1.1-tiny"))
-    costs = MeasuredPrices(model, RUNTIME, prices(tmp_path))
     monkeypatch.setattr("environment.costs.limits.MOST_WORK", 0.9)
     with pytest.raises(UnpricedError, match="too large to measure"):
-        model.graph.cost(costs.native)
+        model.graph.cost(MeasuredPrices(model, RUNTIME, prices(tmp_path)).native)
     assert not clock.timed
-    monkeypatch.setattr("environment.costs.limits.MOST_WORK", 1.5)
-    start = State(model.graph, RuleSet.default(), costs.native)
-    timed = len(clock.timed)
-    monkeypatch.setattr("environment.costs.limits.MOST_WORK", 0.9)
-    assert start.cost.ms == pytest.approx(model.graph.cost(costs.native).ms), "what was met has its price"
-    found = search_taso(start, 1.05, 20)
-    assert found.unpriced > 0 and len(clock.timed) == timed
+
+
+def test_which_graphs_are_too_large_does_not_depend_on_what_was_met(
+    clock: KernelClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An episode must be played again as it was, in a process that has met other graphs."""
+    model = OnnxModel.load(zoo.build("squeezenet1.1-tiny"))
+
+    def refused(costs: MeasuredPrices) -> list[int]:
+        start = State(model.graph, RuleSet.default(), costs.native)
+        found = []
+        for number, (rule, location) in enumerate(start.legal_actions().tolist()):
+            try:
+                start.copy().step(rule, location)
+            except UnpricedError:
+                found.append(number)
+        return found
+
+    met = MeasuredPrices(model, RUNTIME, prices(tmp_path))
+    assert not refused(met), "all of them are met, and all operators have prices"
+    monkeypatch.setattr("environment.costs.limits.MOST_WORK", 1.02)
+    (tmp_path / "empty").mkdir()
+    fresh, knowing = (MeasuredPrices(model, RUNTIME, prices(path)) for path in (tmp_path / "empty", tmp_path))
+    number = len(State(model.graph, RuleSet.default(), fresh.native).legal_actions())
+    assert 0 < len(refused(fresh)) < number and refused(fresh) == refused(knowing)
 
 
 def test_a_price_that_was_not_recorded_is_an_error_in_a_replay(clock: KernelClock, tmp_path: Path) -> None:
