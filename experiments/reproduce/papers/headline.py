@@ -127,6 +127,8 @@ def _most(rows: Sequence[Record], key: str, end: str, where: str) -> str:
     if not known or round(float(known[0][key]), 1) <= 0:
         return f"nothing gains {where}"
     first = known[0]
+    if end == "high" and isinstance(first["low"], float) and first["low"] <= 0:
+        return f"nothing gains {where} beyond its interval"
     least = float(first["low"]) if end == "high" and isinstance(first["low"], float) else float(first[key])
     beside = [row for row in known if isinstance(row[end], float) and round(float(row[end]), 1) >= round(least, 1)]
     names = [f"`{row['row']}`" for row in (beside if first in beside else [first, *beside])]

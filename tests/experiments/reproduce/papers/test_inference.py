@@ -98,7 +98,8 @@ def test_the_headline_names_all_that_cannot_be_told_apart() -> None:
     rows = [{"graph": "g", **dict(zip(columns, each, strict=True))} for each in table]
     said = headline.finding(rows)
     assert said == "g: `greedy`, `taso` gain most on paper, 8.5 %; `greedy`, `mcts` gain most by the clock, 2.0 %."
-    assert "nothing gains by the clock" in headline.finding(rows[:1])
+    assert "nothing gains by the clock." in headline.finding(rows[:1])
+    assert "nothing gains by the clock beyond its interval." in headline.finding([{**rows[1], "low": -0.1}])
 
 
 def test_a_ratio_to_another_row_has_no_interval() -> None:
