@@ -211,6 +211,21 @@ def test_everywhere_is_predicted_without_asking_and_then_priced() -> None:
     assert len(pricer.asked) > len(asked)
 
 
+def test_a_graph_with_too_much_work_has_no_price_whatever_is_known() -> None:
+    graph = zoo_model("bert-base-tiny").graph
+    names = graph.neighbourhood_signatures(OPSET)
+    known = names, np.array([row(name) for name in names.tolist()])
+    work = graph.cost(CostModel.roofline("xeon"))
+
+    def cost_ms(flops: float, nbytes: float) -> float:
+        return graph.cost(CostModel.learned("learned", "xeon", Pricer(), *known, OPSET, (flops, nbytes))).ms
+
+    assert cost_ms(work.flops, work.memory_bytes) == pytest.approx(expected_ms(graph))
+    for most in ((0.99 * work.flops, work.memory_bytes), (work.flops, 0.99 * work.memory_bytes)):
+        with pytest.raises(UnpricedError, match="too large to measure"):
+            cost_ms(*most)
+
+
 def test_everywhere_without_a_price_changes_nothing() -> None:
     def refuse(graph: Graph, positions: list[int]) -> npt.NDArray[np.float64]:
         raise UnpricedError("no price")
