@@ -20,8 +20,12 @@ from taso_ext.files import write_text
 TABLE, MEANINGS, ABOUT = "table.csv", "table.md", "README.md"
 NEUTRAL = {"ratio": 1.0, "gain": 0.0}
 """Columns that are drawn with their intervals, the columns `low` and `high`; and their values where nothing changes."""
+SORTED_BY = 7
+"""Digits of a number in the page that is not whole."""
 COLOURS = 64
-"""Colours of a PNG in the page: enough for lines with smooth edges and for the shades of a heat map."""
+"""Colours of a picture in the page: enough for lines with smooth edges and for the shades of a heat map."""
+MOST_ROWS = 400
+"""Rows of a table that the page shows; those of the longest tables would be a third of it."""
 MOST_DRAWN = 60
 """Rows of a table above which a chart of all of them would be too long to read."""
 
@@ -80,9 +84,10 @@ class Kept:
 
 
 def picture_of(svg: Path) -> Picture:
-    """Returns a figure as the smaller of its SVG and the PNG beside it, if there is one, with `COLOURS` colours.
+    """Returns a figure as the smaller of its SVG and the PNG beside it, if there is one.
 
-    The SVG of a long curve or of a scatter plot has several times the size of its PNG, which few colours make small.
+    The SVG of a long curve or of a scatter plot has several times the size of its PNG. This becomes a lossless WebP of
+    `COLOURS` colours, which is a quarter smaller than a PNG of as many.
 
     Raises:
       UserError: the PNG cannot be read.
@@ -93,12 +98,13 @@ def picture_of(svg: Path) -> Picture:
     file = io.BytesIO()
     try:
         with Image.open(png) as pixels:
-            pixels.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
+            few = pixels.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+            few.convert("RGB").save(file, "WEBP", lossless=True)
     except OSError as error:
         raise UserError(
             f"{png} is no picture that can be read: {error}. Make its table again, or move it away."
         ) from error
-    return min(drawn, Picture("image/png", file.getvalue()), key=lambda each: len(each.data))
+    return min(drawn, Picture("image/webp", file.getvalue()), key=lambda each: len(each.data))
 
 
 def write_results_page(folder: Path, path: Path) -> None:
@@ -126,14 +132,17 @@ def write_results_page(folder: Path, path: Path) -> None:
 def _section(number: int, kept: Kept, has_chart: bool) -> Markup:
     """Returns the title, the finding, the chart, the pictures and the table of one folder."""
     name, headings = _identifier(number), list(kept.columns)
-    rows = [[_cell(row[heading]) for heading in headings] for row in kept.rows]
+    rows = [[_cell(row[heading]) for heading in headings] for row in kept.rows[:MOST_ROWS]]
     parts = [tag("h2", kept.title, id=name)]
     parts += [tag("p", tag("code", kept.command or kept.folder), class_="soft")]
     parts += [tag("p", prose(kept.finding))] if kept.finding else []
     parts += [tag("figure", tag("div", data_chart=kept.folder))] if has_chart else []
     parts += [image(file, picture) for file, picture in kept.figures.items()]
     made = table(headings, rows, name=f"{name}-table", meanings=kept.columns)
-    return Markup("".join([*parts, tag("details", tag("summary", f"{len(rows):,} rows"), made, **_open(len(rows)))]))
+    number_of_rows = f"{len(rows):,} rows"
+    if len(rows) < len(kept.rows):
+        number_of_rows = f"The first {len(rows):,} of {len(kept.rows):,} rows; {kept.folder}/{TABLE} has them all"
+    return Markup("".join([*parts, tag("details", tag("summary", number_of_rows), made, **_open(len(rows)))]))
 
 
 def _open(rows: int) -> dict[str, str]:
@@ -162,11 +171,11 @@ def _intervals(kept: Kept, figure: str) -> Iterator[dict[str, str | float]]:
 
 
 def _cell(text: str) -> Cell:
-    """Returns a cell with four digits of a number; it sorts by all of them."""
+    """Returns a cell with four digits of a number; it sorts by `SORTED_BY` of them, which keep the page small."""
     number = _number(text)
     if number is None or re.fullmatch(r"[+-]?\d+", text):
         return Cell(text, number)
-    return Cell(f"{number:.4g}", number)
+    return Cell(f"{number:.4g}", float(f"{number:.{SORTED_BY}g}"))
 
 
 def _number(text: str) -> float | None:

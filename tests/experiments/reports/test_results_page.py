@@ -56,6 +56,16 @@ def test_the_page_of_all_kept_tables_is_small_enough(results_page: Any, tmp_path
     assert text.count('<img src="data:') == len(list(KEPT.rglob("figure*.svg")))
 
 
+def test_a_long_table_says_where_its_other_rows_are(results_page: Any, tmp_path: Path) -> None:
+    rows = results_page.MOST_ROWS + 1
+    (tmp_path / "long").mkdir()
+    (tmp_path / "long" / "table.csv").write_text("a\n" + "".join(f"{row}\n" for row in range(rows)))
+    results_page.write_results_page(tmp_path, tmp_path / "results.html")
+    text = (tmp_path / "results.html").read_text(encoding="utf-8")
+    assert f"The first {rows - 1} of {rows} rows; long/table.csv has them all" in text
+    assert f"<td>{rows - 2}</td>" in text and f"<td>{rows - 1}</td>" not in text
+
+
 def test_a_figure_is_embedded_in_the_smaller_one_of_its_forms(results_page: Any, tmp_path: Path) -> None:
     svg, png = tmp_path / "figure.svg", tmp_path / "figure.png"
     svg.write_bytes(b"<svg/>")
@@ -64,7 +74,7 @@ def test_a_figure_is_embedded_in_the_smaller_one_of_its_forms(results_page: Any,
     assert results_page.picture_of(svg) == ("image/svg+xml", b"<svg/>")
     svg.write_bytes(b"<svg>" + b"<path/>" * 10_000 + b"</svg>")
     kind, data = results_page.picture_of(svg)
-    assert kind == "image/png" and len(data) < png.stat().st_size
+    assert kind == "image/webp" and len(data) < png.stat().st_size
     with Image.open(io.BytesIO(data)) as shown:
         assert shown.size == (120, 90) and len(shown.getcolors() or []) <= results_page.COLOURS
 

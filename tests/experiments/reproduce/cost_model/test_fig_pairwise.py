@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from environment.costs.measured import kernel_prices, operator_costs
+from environment.costs.measured import kernel_prices
 from environment.costs.prices.price_list import Price
 from experiments.cli import main
 from experiments.executors.units import Record
@@ -116,8 +116,8 @@ def test_pictures_of_the_user_are_not_overwritten(tmp_path: Path, capsys: pytest
 
 
 def test_a_walk_ends_before_a_graph_without_a_price(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under measured costs, graphs with a few times the work have no price; here, any graph with more work has none."""
-    monkeypatch.setattr(operator_costs, "affordable", lambda start, cost: cost.flops <= start.flops)
+    """Under measured costs, graphs with a few times the work have no price; here, graphs with a tenth more work have none."""
+    monkeypatch.setattr("environment.costs.limits.MOST_WORK", 1.1)
     assert reproduce(costs="measured:cpu") == 0
     found = read_rows()
     assert all(int(row["random"]) > 1 for row in found.values())
