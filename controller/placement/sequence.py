@@ -219,7 +219,7 @@ class ReinforceLearner:
         if not counted.any():
             return None
         gradients, _ = self._differentiate(tf.constant(placements), self._advantages(rewards, counted))
-        return [each.numpy() for each in gradients]
+        return [tf.convert_to_tensor(each).numpy() for each in gradients]  # those of gathered rows may be sparse
 
     def _advantages(self, rewards: npt.NDArray[np.float64], counted: npt.NDArray[np.bool_]) -> tf.Tensor:
         """Returns the weight of each placement's log-probability, and moves the baseline."""

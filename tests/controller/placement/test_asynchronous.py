@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 from collections import Counter
 from collections.abc import Callable
@@ -23,10 +24,11 @@ from controller.placement.asynchronous import (
     train,
 )
 from controller.placement.interface import find_placer
-from controller.placement.sequence import SequenceConfig, reinforce
+from controller.placement.sequence import ReinforceLearner, SequenceConfig, reinforce
 from environment.placement import PlacementError, PlacementProblem, at_most
 from environment.placement.problem import Assignment
 from tests.environment.placement.samples import random_graph, two_gpus
+from tests.tracing import untraced
 
 SMALL = SequenceConfig(hidden=8, type_size=4, samples=4)
 
@@ -42,6 +44,21 @@ def rounds_of(placer: Callable[..., Assignment], updates: int, **settings: objec
         problem(), budget=updates * SMALL.samples, seed=3, report=lambda done, ms: best.append(ms), **settings
     )
     return placer.tolist(), best
+
+
+def test_a_gradient_does_not_depend_on_whether_functions_are_compiled() -> None:
+    """Functions run eagerly in a small run; the gradient of gathered rows is sparse then."""
+    placements = np.array([[0, 1, 0, 1, 0, 1], [0, 0, 1, 1, 0, 0]], np.int32)
+    rewards, counted = np.array([-1.0, -0.5]), np.array([True, True])
+    learner = ReinforceLearner(problem(), SMALL, seed=0)
+    baseline, found = learner.baseline, []
+    for run in (contextlib.nullcontext, untraced):
+        learner.baseline = baseline
+        with run():
+            found.append(learner.gradient(placements, rewards, counted))
+    assert found[0] is not None and found[1] is not None
+    for compiled, eager in zip(*found, strict=True):
+        np.testing.assert_allclose(eager, compiled, rtol=1e-2, atol=1e-4, err_msg="but for the rounding of sums")
 
 
 def test_one_controller_computes_what_the_agent_alone_computes() -> None:

@@ -116,7 +116,7 @@ def test_pictures_of_the_user_are_not_overwritten(tmp_path: Path, capsys: pytest
 
 
 def test_a_walk_ends_before_a_graph_without_a_price(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under measured costs, graphs with a few times the work have no price; here, graphs with a tenth more work have none."""
+    """Under measured costs, graphs of several times the work have no price; here, those with a tenth more have none."""
     monkeypatch.setattr("environment.costs.limits.MOST_WORK", 1.1)
     assert reproduce(costs="measured:cpu") == 0
     found = read_rows()
