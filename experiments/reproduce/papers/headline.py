@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from environment.statistics.intervals import Estimate
 from experiments.executors.units import Record
 from experiments.reproduce.options import chosen_graphs, chosen_seeds, require_one_process, run_units
 from experiments.reproduce.papers import inference
@@ -24,7 +24,7 @@ from experiments.reproduce.papers.inference import BY_CLOCK, ONNX_RUNTIME, Infer
 from experiments.reproduce.papers.players import presets_of
 from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.plays import PRICES, units_of
-from experiments.reproduce.table import UNDEFINED, Table, iqm_of_seeds, mean_of
+from experiments.reproduce.table import UNDEFINED, Table, mean_of
 from experiments.runs.progress import ProgressDisplay
 
 COLUMNS = {
@@ -95,7 +95,7 @@ def rows_of(on_paper: Sequence[Record], found: Inferences) -> Iterator[Record]:
                 "seeds": len(ratios),
                 "paper": mean_of(paper, "own"),
                 **{key: mean_of(paper, key) for key in ("gap", "illegal")},
-                **(_clock(ratios) if ratios else dict.fromkeys(("clock", "low", "high", "IQM"), UNDEFINED)),
+                **(saved("clock", ratios) if ratios else dict.fromkeys(("clock", "low", "high", "IQM"), UNDEFINED)),
                 **{key: mean_of(clocked, key) for key in ("real_steps", "dreamed_steps", "minutes")},
                 "kernels": mean_of(clocked, "kernel_timings"),
                 "graphs": mean_of(clocked, "end_to_end_timings"),
@@ -106,30 +106,33 @@ def _runs(records: Sequence[Record], graph: str, row: str) -> list[Record]:
     return [record for record in records if (record["graph"], record["controller"]) == (graph, row)]
 
 
-def _clock(ratios: Sequence[Estimate]) -> Record:
-    mean, low, high = saved(ratios)
-    return {"clock": mean, "low": low, "high": high, "IQM": iqm_of_seeds([100 * (1 - each.value) for each in ratios])}
-
-
 def finding(rows: Sequence[Record]) -> str:
     """Returns for each graph which rows gain most on paper and by the clock, with those that cannot be told apart."""
     said = []
     for graph in dict.fromkeys(row["graph"] for row in rows):
         here = [row for row in rows if row["graph"] == graph]
-        best = [_most(here, "paper", "paper", "on paper"), _most(here, "clock", "high", "by the clock")]
-        said.append(f"{graph}: {'; '.join(best)}.")
+        paper = [Gain(row["row"], *[row["paper"]] * 3) for row in here if isinstance(row["paper"], float)]
+        clock = [Gain(row["row"], row["low"], row["clock"], row["high"]) for row in here if row["clock"] != UNDEFINED]
+        said.append(f"{graph}: {_most(paper, 'on paper')}; {_most(clock, 'by the clock')}.")
     return " ".join(said)
 
 
-def _most(rows: Sequence[Record], key: str, end: str, where: str) -> str:
-    """Returns the rows that gain most, and those whose interval ends, in a column of its own, above their low end."""
-    known = sorted((row for row in rows if isinstance(row[key], float)), key=lambda row: -float(row[key]))
-    if not known or round(float(known[0][key]), 1) <= 0:
+class Gain(NamedTuple):
+    """What a row gains, with the ends of its interval [%]; a gain on paper is all three."""
+
+    row: str
+    low: float
+    mean: float
+    high: float
+
+
+def _most(gains: Sequence[Gain], where: str) -> str:
+    """Returns the rows that gain most: those whose interval reaches that of the first."""
+    ranked = sorted(gains, key=lambda gain: -gain.mean)
+    if not ranked or round(ranked[0].mean, 1) <= 0:
         return f"nothing gains {where}"
-    first = known[0]
-    if end == "high" and isinstance(first["low"], float) and first["low"] <= 0:
+    first = ranked[0]
+    if first.low <= 0:
         return f"nothing gains {where} beyond its interval"
-    least = float(first["low"]) if end == "high" and isinstance(first["low"], float) else float(first[key])
-    beside = [row for row in known if isinstance(row[end], float) and round(float(row[end]), 1) >= round(least, 1)]
-    names = [f"`{row['row']}`" for row in (beside if first in beside else [first, *beside])]
-    return f"{', '.join(names)} gain{'s' * (len(names) == 1)} most {where}, {first[key]:.1f} %"
+    names = [f"`{gain.row}`" for gain in ranked if round(gain.high, 1) >= round(first.low, 1)]
+    return f"{', '.join(names)} gain{'s' * (len(names) == 1)} most {where}, {first.mean:.1f} %"

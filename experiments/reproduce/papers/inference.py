@@ -37,7 +37,7 @@ from experiments.reproduce.papers.players import PLAYERS, add_long, chosen_playe
 from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.never_slower import OurBest, our_best
 from experiments.reproduce.search.plays import PRICES, SECONDS, Play, Player
-from experiments.reproduce.table import WHOLE, interval_of_seeds
+from experiments.reproduce.table import WHOLE, of_seeds
 from experiments.runs.progress import ProgressDisplay
 from taso_ext.onnx_io.checked_model import CheckedModel
 
@@ -302,16 +302,17 @@ def _refusals(records: Mapping[str, Sequence[Record]]) -> Iterator[str]:
     yield from dict.fromkeys(lines)
 
 
-def saved(ratios: Sequence[Estimate]) -> tuple[float | str, float | str, float | str]:
-    """Returns the time that is saved, mean of the seeds [%], and the ends of its interval.
+def saved(key: str, ratios: Sequence[Estimate]) -> Record:
+    """Returns the time that is saved, mean of the seeds [%], as `of_seeds` does.
 
     Args:
+      key: the column of the mean.
       ratios: of each seed; if there is one, the interval is that of its measurement.
     """
-    mean, low, high = interval_of_seeds([100 * (1 - ratio.value) for ratio in ratios], largest=WHOLE)
+    found = of_seeds(key, [100 * (1 - ratio.value) for ratio in ratios], largest=WHOLE)
     if len(ratios) == 1:
-        return mean, 100 * (1 - ratios[0].high), 100 * (1 - ratios[0].low)
-    return mean, low, high
+        found |= {"low": 100 * (1 - ratios[0].high), "high": 100 * (1 - ratios[0].low)}
+    return found
 
 
 def ratios_of(record: Record, reference: str) -> dict[str, Estimate]:

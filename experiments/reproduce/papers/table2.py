@@ -23,7 +23,7 @@ from experiments.reproduce.papers import inference
 from experiments.reproduce.papers.inference import ONNX_RUNTIME, Inferences, inferences, ratios_of, saved
 from experiments.reproduce.papers.players import presets_of
 from experiments.reproduce.papers.printed import INFERENCE
-from experiments.reproduce.table import UNDEFINED, Table, iqm_of_seeds
+from experiments.reproduce.table import UNDEFINED, Table
 from experiments.runs.progress import ProgressDisplay
 
 GIBIBYTE = 1 << 30
@@ -95,16 +95,12 @@ def _measured(row: str, records: Sequence[Record], reference: str) -> Record:
     if not known:
         return {"seeds": 0} | dict.fromkeys(FIGURES, UNDEFINED)
     ratios = [ratios_of(record, reference)[row] for record in known]
-    mean, low, high = saved(ratios)
     times = [record["times"]["ms"]["value"] * ratio.value for record, ratio in zip(known, ratios, strict=True)]
     alone = [] if row in inference.RUNTIMES else [ratios_of(record, ONNX_RUNTIME).get(row) for record in known]
     return {
         "seeds": len(known),
         "ms": float(np.mean(times)),
-        "faster": mean,
-        "low": low,
-        "high": high,
-        "IQM": iqm_of_seeds([100 * (1 - ratio.value) for ratio in ratios]),
+        **saved("faster", ratios),
         "graph_gain": _mean(100 * (1 - ratio.value) for ratio in alone if ratio is not None),
         "gib": _mean(own / GIBIBYTE for own, _ in _sizes(known, row, row)),
         "less": _mean(100 * (1 - own / whole) for own, whole in _sizes(known, row, reference)),

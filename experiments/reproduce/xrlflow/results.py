@@ -111,16 +111,13 @@ def rows_of(found: Inferences, rows: Sequence[str]) -> Iterator[Record]:
                 continue
             ratios = [ratios_of(record, TASO)[row] for record in known]
             alone = [ratios_of(record, ONNX_RUNTIME).get(row) for record in known]
-            mean, low, high = saved(ratios)
             of_model = [100 * (1 - ratio.value) for ratio in alone if ratio is not None]
             runs = [play for play in found.plays if (play["graph"], play["controller"]) == (graph, row)]
             yield {
                 "graph": graph,
                 "row": row,
                 "seeds": len(known),
-                "faster": mean,
-                "low": low,
-                "high": high,
+                **saved("faster", ratios),
                 "of_model": sum(of_model) / len(of_model) if of_model else UNDEFINED,
                 "minutes": mean_of(runs, "minutes"),
                 "kernels": mean_of(runs, "kernel_timings"),
