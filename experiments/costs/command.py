@@ -82,6 +82,12 @@ def _add_export(subcommands: Any) -> None:
     )
     parser.add_argument("file", metavar="FILE.sqlite", type=Path, help="the file to write")
     parser.add_argument("--force", action="store_true", help="overwrite FILE if it exists")
+    parser.add_argument(
+        "--kernels-alone",
+        action="store_true",
+        help="leave out which kernels operators run, and whole graphs: the file is small, and its replay needs the "
+        "device to find the kernels out again",
+    )
     _add_database(parser)
     _add_setting(parser)
 

@@ -74,7 +74,7 @@ def export(options: argparse.Namespace) -> int:
     with PriceDatabase(source, create=False) as database:
         database.require_sound()
         settings = chosen_settings(database, options.setting)
-        _write(database, settings, output)
+        _write(database, settings, output, kernels_alone=options.kernels_alone)
     with PriceDatabase(output, create=False) as written:
         for setting in written.settings():
             prices = written.setting(setting)
@@ -82,13 +82,13 @@ def export(options: argparse.Namespace) -> int:
     return 0
 
 
-def _write(database: PriceDatabase, settings: Sequence[Setting], output: Path) -> None:
+def _write(database: PriceDatabase, settings: Sequence[Setting], output: Path, *, kernels_alone: bool) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
     # A folder, because SQLite keeps files beside a database while it writes.
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as folder:
         unfinished = Path(folder) / output.name
         with PriceDatabase(unfinished) as copy:
-            copy.copy_from(database, settings)
+            copy.copy_from(database, settings, kernels_alone=kernels_alone)
             copy.settle()
         for file in sidecars(output):  # first: SQLite would take an old log for that of the new file
             file.unlink(missing_ok=True)

@@ -83,14 +83,17 @@ class PriceDatabase(PriceFile):
             f"with `rlflow costs export`."
         )
 
-    def copy_from(self, other: PriceDatabase, settings: Iterable[Setting] | None = None) -> int:
+    def copy_from(
+        self, other: PriceDatabase, settings: Iterable[Setting] | None = None, *, kernels_alone: bool = False
+    ) -> int:
         """Adds the prices of another file that this file does not have yet, and returns their number.
 
         Args:
           settings: settings to copy; None means all settings of the other file.
+          kernels_alone: see `PriceList.add_from`.
         """
         chosen = other.settings() if settings is None else settings
-        return sum(self.setting(each).add_from(other.setting(each)) for each in chosen)
+        return sum(self.setting(each).add_from(other.setting(each), kernels_alone=kernels_alone) for each in chosen)
 
 
 def _is_of_this_cpu(setting: Setting) -> bool:

@@ -177,16 +177,19 @@ class PriceList:
         row = file.execute(query, (self._number, signature)).fetchone()
         return None if row is None else Price(*row)
 
-    def add_from(self, other: PriceList) -> int:
+    def add_from(self, other: PriceList, *, kernels_alone: bool = False) -> int:
         """Adds the prices of another list that this list does not have yet, and returns their number.
 
         Prices are ratios to the reference kernel. They are scaled if it has another time in the other list.
+
+        Args:
+          kernels_alone: whether operator costs and the prices of whole graphs are left out.
         """
         unit_ms = other.reference_ms
         factor = 1.0 if unit_ms is None else self.keep_reference_ms(unit_ms) / unit_ms
         now, before = time.time(), len(self)
         # Read before the prices, so that costs which another process adds meanwhile have their prices too.
-        operators = other.operator_costs
+        operators = {} if kernels_alone else other.operator_costs
         rows = [
             (self._number, signature, price.ms * factor, price.spread, price.timings, now)
             for signature, price in other.items()
@@ -197,7 +200,8 @@ class PriceList:
             file.executemany(f"{_INSERT} on conflict {_REPLACE} where price.ms is null", rows)
             self._keep_timings(file, [each for each in timings if each[0] not in known])
         self.put_operator_costs(operators)
-        self.graphs.add_from(other.graphs)
+        if not kernels_alone:
+            self.graphs.add_from(other.graphs)
         return len(self) - before
 
     @property

@@ -239,6 +239,22 @@ def test_recorded_prices_replay_without_a_clock(
     assert "recorded.sqlite has no price of" in message and "rlflow costs record" in message
 
 
+def test_kernels_alone_replay_the_same_costs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record("--database", "mine.sqlite")
+    for output, more in {"all.sqlite": (), "alone.sqlite": ("--kernels-alone",)}.items():
+        assert main(["costs", "export", output, "--database", "mine.sqlite", *more]) == 0
+    assert prices_in("alone.sqlite") == prices_in("all.sqlite")
+    _, of_alone = capsys.readouterr().out.splitlines()[-2:]
+    assert ", 0 operators" in of_alone
+    monkeypatch.setattr(kernel_prices, "time_kernel", lambda *_: pytest.fail("measured"))
+    for name in ("all", "alone"):
+        assert main(optimised("--costs", f"{name}.sqlite", "--run-dir", name, "--force")) == 0
+    of_all, alone = (json.loads(Path(run, "checkpoints/evaluation.json").read_text()) for run in ("all", "alone"))
+    assert of_all == alone and alone["deterministic"]["actions"]
+
+
 @pytest.mark.parametrize("controller", ["taso", "restarts", "passes", "greedy"])
 def test_what_has_no_recorded_price_is_left_alone(
     controller: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
