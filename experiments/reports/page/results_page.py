@@ -20,6 +20,8 @@ from taso_ext.files import write_text
 TABLE, MEANINGS, ABOUT = "table.csv", "table.md", "README.md"
 NEUTRAL = {"ratio": 1.0, "gain": 0.0}
 """Columns that are drawn with their intervals, the columns `low` and `high`; and their values where nothing changes."""
+WHOLE_FROM, WHOLE_TO = 1e4, 1e12
+"""Numbers of such sizes are shown without a fraction, since four digits of them would need an exponent."""
 SORTED_BY = 7
 """Digits of a number in the page that is not whole."""
 COLOURS = 64
@@ -116,17 +118,40 @@ def write_results_page(folder: Path, path: Path) -> None:
     found = [Kept.read(each, folder) for each in sorted(folder.rglob(TABLE))]
     if not found:
         raise UserError(f"{folder} has no tables: expected folders with a {TABLE}, as `rlflow reproduce` writes them.")
+    chapters = _chapters(found, _text(folder / ABOUT))
+    found = [kept for tables in chapters.values() for kept in tables]
+    numbers = {kept.folder: number for number, kept in enumerate(found)}
     specs = {kept.folder: spec for kept in found if (spec := _interval_spec(kept)) is not None}
     title = f"Tables in {folder.resolve().name}"
     body = [
         tag("h1", title),
         tag("p", f"{len(found)} tables. Columns sort, and headings say what they mean.", class_="soft"),
-        tag("nav", *(tag("a", kept.title, href=f"#{_identifier(number)}") for number, kept in enumerate(found))),
+        *(_contents(heading, tables, numbers) for heading, tables in chapters.items()),
         *(_section(number, kept, kept.folder in specs) for number, kept in enumerate(found)),
     ]
     data, programs = ({"charts": specs}, [charts.programs()]) if specs else ({}, [])
     advice = "Name a folder with fewer or shorter tables."
     write_text(path, document(title, body, data, programs, advice=advice))
+
+
+def _chapters(found: Sequence[Kept], about: str) -> dict[str, list[Kept]]:
+    """Returns the tables by the headings of the folder's README.md under which it links to them, in its order.
+
+    Tables to which no heading leads come last, under an empty heading.
+    """
+    left = {kept.folder: kept for kept in found}
+    chapters: dict[str, list[Kept]] = {}
+    for part in about.split("\n## ")[1:]:
+        linked = re.findall(rf"^\| \[[^\]]+\]\((.+)/{re.escape(ABOUT)}\)", part, re.MULTILINE)
+        if tables := [left.pop(folder) for folder in linked if folder in left]:
+            chapters[part.partition("\n")[0]] = tables
+    return chapters | ({"": list(left.values())} if left else {})
+
+
+def _contents(heading: str, tables: Sequence[Kept], numbers: Mapping[str, int]) -> Markup:
+    """Returns the links to the tables of one chapter below its heading, if it has one."""
+    links = tag("nav", *(tag("a", kept.title, href=f"#{_identifier(numbers[kept.folder])}") for kept in tables))
+    return Markup(tag("h3", heading) + links) if heading else links
 
 
 def _section(number: int, kept: Kept, has_chart: bool) -> Markup:
@@ -175,7 +200,8 @@ def _cell(text: str) -> Cell:
     number = _number(text)
     if number is None or re.fullmatch(r"[+-]?\d+", text):
         return Cell(text, number)
-    return Cell(f"{number:.4g}", float(f"{number:.{SORTED_BY}g}"))
+    written = f"{number:,.0f}" if WHOLE_FROM <= abs(number) < WHOLE_TO else f"{number:.4g}"
+    return Cell(written, float(f"{number:.{SORTED_BY}g}"))
 
 
 def _number(text: str) -> float | None:

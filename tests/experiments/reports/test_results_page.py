@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -64,6 +65,21 @@ def test_a_long_table_says_where_its_other_rows_are(results_page: Any, tmp_path:
     text = (tmp_path / "results.html").read_text(encoding="utf-8")
     assert f"The first {rows - 1} of {rows} rows; long/table.csv has them all" in text
     assert f"<td>{rows - 2}</td>" in text and f"<td>{rows - 1}</td>" not in text
+
+
+def test_tables_are_in_the_order_and_under_the_headings_of_the_readme(results_page: Any, tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "table.csv").write_text("count\n50032.6\n")
+    rows = {name: f"| [{name}]({name}/README.md) | what | command |\n" for name in ("a", "b", "gone")}
+    readme = f"# Results\n\n## First\n\n{rows['b']}{rows['gone']}\n## Empty\n\n## Second\n\n{rows['a']}"
+    (tmp_path / "README.md").write_text(readme)
+    results_page.write_results_page(tmp_path, tmp_path / "results.html")
+    text = (tmp_path / "results.html").read_text(encoding="utf-8")
+    assert re.findall(r"<h3>(.*?)</h3>", text) == ["First", "Second"]
+    assert re.findall(r'<a href="#[^"]+">(.*?)</a>', text) == ["b", "a", "c"]
+    assert re.findall(r"<h2[^>]*>(.*?)</h2>", text) == ["b", "a", "c"]
+    assert "50,033" in text
 
 
 def test_a_figure_is_embedded_in_the_smaller_one_of_its_forms(results_page: Any, tmp_path: Path) -> None:
