@@ -54,8 +54,6 @@ SEEDS = {"smoke": "0", "full": "0,1,2,3,4"}
 DEFAULT = {"smoke": "0,2", "full": "0,0.1,0.5,0.75,1,1.2,1.5,1.75,2,2.5,3"}
 ROUND = ("recollect.rounds=1", "recollect.episodes=100", "recollect.steps=600", "ppo.updates=100")
 NOISY = ("device=cpu", "evaluate.climb_seconds=0", *ROUND, "dream.noise=true")
-REPLAYED = ("recollect.searched=0",)
-"""A search that looks ahead would ask the runtime which kernels each of its candidates runs, 30 ms a candidate."""
 CLOCKED = "costs=endtoend:cpu:noise=resampled"
 
 
@@ -78,7 +76,7 @@ PRICES = "best, noisy prices"
 WORLDS: Mapping[str, World] = {
     "paper, on paper": World(PAPERS_GRAPHS, SHORT["paper"], ON_PAPER),
     "best, on paper": World(PAPERS_GRAPHS, SHORT["best"], (*ON_PAPER, *ROUND)),
-    PRICES: World(PAPERS_GRAPHS, SHORT["best"], (*NOISY, *REPLAYED)),
+    PRICES: World(PAPERS_GRAPHS, SHORT["best"], NOISY),
     "best, by the clock": World(("bert-l2-h128",), SHORT["best"], (CLOCKED, *NOISY)),
 }
 """The four worlds by name."""
