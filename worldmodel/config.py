@@ -162,7 +162,7 @@ class MdnRnnConfig:
       neighbour_hidden: the width of the summary that an action reads out of its neighbourhood.
       remembers: whether an action also reads which rewrites its neighbourhood has behind it (`data.past`).
       potential: whether a dream pays no more than what its states save by a potential that is fitted to the costs of
-        all states (`worldmodel.dream.bounds`); for rewards that are differences of a cost which z holds.
+        all states (`worldmodel.dream.bounds`); for rewards that are differences of a cost.
       hold_changes: whether predictions keep the mean change of every dimension of z within the range that the action's
         rule showed in the training data (`Statistics.rule_changes`). Training itself is never held.
       inertia: the logit by which a bit keeps its value at the start of training.

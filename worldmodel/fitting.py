@@ -60,7 +60,8 @@ def fit(
     """
     config = config or WorldModelConfig()
     signature = trained_for if isinstance(trained_for, Signature) else Signature.of(trained_for)
-    data = TrainingData.of(episodes, cost_in_latent=config.encoder.holds_time and signature.log_cost_rewards)
+    cost_in_latent = config.encoder.holds_time and signature.log_cost_rewards
+    data = TrainingData.of(episodes, cost_in_latent=cost_in_latent, telescopes=signature.telescopes)
     tf.random.set_seed(seed)  # some layers draw their weights when they are built, others at the first call
     encoder = GraphEncoder(config.encoder, signature.features)
     datasets = encoder_datasets(data.parts, data.tables, config.encoder_training.most_states, seed)
@@ -100,7 +101,7 @@ def refit(
       NonFiniteLoss: see `fit`.
     """
     sizes_before = before.mdn_rnn.sizes
-    data = TrainingData.of(episodes, cost_in_latent=sizes_before.cost_in_latent)
+    data = TrainingData.of(episodes, cost_in_latent=sizes_before.cost_in_latent, telescopes=sizes_before.telescopes)
     if set(data.parts) != {graph.start for graph in before.start_graphs.values() if graph.is_trained}:
         raise ValueError(
             f"expected episodes from the start graphs {', '.join(before.start_graphs)}, got {', '.join(data.parts)}; "
@@ -215,6 +216,7 @@ def _sizes(data: TrainingData, encoder: GraphEncoder, slots: np.ndarray) -> Mode
         node_width=encoder.config.hidden,
         reward_deviation=reward_deviation(data.scaled),
         cost_in_latent=data.cost_in_latent,
+        telescopes=data.telescopes,
         cost_noise=data.cost_noise,
         everywhere=any(table.everywhere is not None for table in tables),
     )

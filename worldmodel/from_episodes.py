@@ -53,6 +53,7 @@ class TrainingData:
       tables: the actions of each start graph.
       scaled, scaled_parts: `buffer` and `parts` with rewards in the unit in which they are learned (`CostInLatent`).
       cost_in_latent: whether this unit is percent of the start graph's cost.
+      telescopes: see `ModelSizes`.
       cost_noise: see `ModelSizes`.
     """
 
@@ -62,17 +63,18 @@ class TrainingData:
     scaled: EpisodeBuffer
     scaled_parts: Mapping[str, EpisodeBuffer]
     cost_in_latent: bool
+    telescopes: bool
     cost_noise: float
 
     @classmethod
-    def of(cls, buffer: EpisodeBuffer, *, cost_in_latent: bool) -> TrainingData:
+    def of(cls, buffer: EpisodeBuffer, *, cost_in_latent: bool, telescopes: bool) -> TrainingData:
         """Sorts episodes of one or several start graphs."""
         noise = cost_noise(buffer)
         buffer = without_noise(buffer) if cost_in_latent else buffer
         parts = buffer.by_start()
         tables = {start: part.action_table() for start, part in parts.items()}
         scaled = scaled_to_start(buffer) if cost_in_latent else buffer
-        return cls(buffer, parts, tables, scaled, scaled.by_start(), cost_in_latent, noise)
+        return cls(buffer, parts, tables, scaled, scaled.by_start(), cost_in_latent, telescopes, noise)
 
 
 def untrained(
@@ -214,7 +216,8 @@ def _potentials(data: TrainingData, mdn_rnn: MdnRnn) -> tuple[dict[str, Potentia
     if not mdn_rnn.has_potential:
         nothing = RulePotential.none(data.buffer.num_rules)
         return {start: nothing.on(table) for start, table in data.tables.items()}, nothing
-    found = {start: fitted(part, data.tables[start]) for start, part in data.parts.items()}
+    of_log_cost = data.cost_in_latent
+    found = {start: fitted(part, data.tables[start], of_log_cost=of_log_cost) for start, part in data.parts.items()}
     of_rules = RulePotential.mean([of_rules for _, of_rules in found.values()])
     return {start: of_graph for start, (of_graph, _) in found.items()}, of_rules
 

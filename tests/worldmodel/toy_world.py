@@ -34,7 +34,13 @@ SIGNATURE = Signature(RULE_NAMES, FEATURES)
 SMALL = WorldModelConfig(
     EncoderConfig(latent=8, hidden=16, edge_hidden=4, rounds=2),
     EncoderTrainingConfig(steps=60, batch=8, calibration=64, consistency_hidden=32),
-    MdnRnnConfig(hidden=48, mixtures=3, head_hidden=48, latent_hidden=48, neighbours=16, neighbour_hidden=32),
+    MdnRnnConfig(
+        **dict.fromkeys(("hidden", "head_hidden", "latent_hidden"), 48),
+        mixtures=3,
+        neighbours=16,
+        neighbour_hidden=32,
+        potential=False,  # dreams pay what the reward head says
+    ),
     MdnRnnTrainingConfig(steps=250, batch=16),
 )
 QUICK = dataclasses.replace(

@@ -20,12 +20,14 @@ LEAST_COST = 0.01
 def open_account(model: MdnRnn, z: tf.Tensor, legal: tf.Tensor, past: tf.Tensor, inputs: StartGraphInputs) -> tf.Tensor:
     """Returns the account of B rows that begin in states: float32 [B, 2].
 
-    The first column is what the potential has to be taken from to be the state's cost, as a share of the cost of the
-    start graph. The second is what rewards have promised beyond what was paid, in percent of logarithm.
+    If z holds costs, the first column is what the potential has to be taken from to be the state's cost, as a share of
+    the cost of the start graph. Otherwise it is the potential of the state whose savings are all paid. The second is
+    what rewards have promised beyond what was paid.
     """
-    cost = 1.0 / model.cost.reward_scale(z, inputs)
-    offset = cost + model.saved(legal, past, inputs) / 100.0
-    return tf.stack([offset, tf.zeros_like(offset)], axis=1)
+    saved = model.saved(legal, past, inputs)
+    if model.cost.per_reward is not None:
+        saved = 1.0 / model.cost.reward_scale(z, inputs) + saved / 100.0
+    return tf.stack([saved, tf.zeros_like(saved)], axis=1)
 
 
 def bounded(
@@ -45,7 +47,12 @@ def bounded(
       legal, past: bool [B, A + 1], after them.
     """
     offset, owed = tf.unstack(account, axis=1)
-    worth = tf.maximum(offset - model.saved(legal, past, inputs) / 100.0, LEAST_COST)
-    most = -100.0 * tf.math.log(worth * model.cost.reward_scale(z, inputs))
-    paid = tf.minimum(reward + owed, most)
+    saved = model.saved(legal, past, inputs)
+    if model.cost.per_reward is None:
+        paid = tf.minimum(reward + owed, saved - offset)
+        offset += paid
+    else:
+        worth = tf.maximum(offset - saved / 100.0, LEAST_COST)
+        most = -100.0 * tf.math.log(worth * model.cost.reward_scale(z, inputs))
+        paid = tf.minimum(reward + owed, most)
     return paid, tf.stack([offset, reward + owed - paid], axis=1)

@@ -190,10 +190,10 @@ class MdnRnn(snt.Module):
     @property
     def has_potential(self) -> bool:
         """Whether states have a potential, see `MdnRnnConfig.potential`."""
-        return self.config.potential and self.sizes.cost_in_latent and not self._of_state
+        return self.config.potential and (self.sizes.cost_in_latent or self.sizes.telescopes) and not self._of_state
 
     def saved(self, legal: tf.Tensor, past: tf.Tensor, inputs: StartGraphInputs) -> tf.Tensor:
-        """Returns what states save by the potential: [n], in percent of the cost of the start graph, up to a constant.
+        """Returns what states save by the potential: [n], in the unit of a `Potential`, up to a constant.
 
         Args:
           legal, past: bool [n, A + 1].

@@ -36,7 +36,7 @@ ALIKE = 0.98
 
 
 class Potential(NamedTuple):
-    """The potential of one start graph, in percent of its cost.
+    """The potential of one start graph, in percent of its cost where z holds costs, else in the unit of rewards.
 
     Attributes:
       bits: float32 [A + 1, 2], the weights of the bits "legal" and "past" of every action; 0 for everywhere-actions and
@@ -102,16 +102,17 @@ def _sites(product: np.ndarray, table: ActionTable) -> np.ndarray:
     return np.stack([actions + kind * size, found + kind_of_other * size], axis=1)[there].astype(np.int32)
 
 
-def fitted(part: EpisodeBuffer, table: ActionTable) -> tuple[Potential, RulePotential]:
+def fitted(part: EpisodeBuffer, table: ActionTable, *, of_log_cost: bool) -> tuple[Potential, RulePotential]:
     """Returns the potential of a start graph, and what of it is the same on all graphs.
 
     Args:
       part: episodes of the start graph; their rewards are differences of costs.
       table: its A actions.
+      of_log_cost: whether rewards are 100 · ln(cost before / cost after) of the costs that the agent saw.
     """
     single = np.flatnonzero(~table.is_everywhere[:-1])
     rules, group = np.unique(table.rules[single], return_inverse=True)
-    bits, saved = _states(part, table, single)
+    bits, saved = _states(part, table, single, of_log_cost=of_log_cost)
     size, count = len(single), len(rules)
     of_rule = np.zeros((KINDS_OF_BITS * size, KINDS_OF_BITS * count), np.float32)
     of_rule[np.arange(len(of_rule)), np.concatenate([group + kind * count for kind in range(KINDS_OF_BITS)])] = 1.0
@@ -133,13 +134,18 @@ def fitted(part: EpisodeBuffer, table: ActionTable) -> tuple[Potential, RulePote
     return everything, rule
 
 
-def _states(part: EpisodeBuffer, table: ActionTable, single: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _states(
+    part: EpisodeBuffer, table: ActionTable, single: np.ndarray, *, of_log_cost: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns the distinct states of episodes: their bits float32 [n, 2 · actions], and what they save [n]."""
     data, states = EpisodeData(part, table), []
     for row, episode in enumerate(part):
         whole = data.trajectory([row])
         bits = np.concatenate([each[:, 0, single] for each in (whole.legal, whole.past)], axis=1)
-        saved = 100.0 * (1.0 - episode.seen_ms / episode.seen_ms[0])
+        if of_log_cost:
+            saved = 100.0 * (1.0 - episode.seen_ms / episode.seen_ms[0])
+        else:
+            saved = np.concatenate([[0.0], np.cumsum(episode.rewards)])
         states.append((np.packbits(bits, axis=1), saved[: len(bits)]))
     packed, saved = (np.concatenate(column) for column in zip(*states, strict=True))
     _, first = np.unique(packed, axis=0, return_index=True)

@@ -33,6 +33,7 @@ class ModelSizes(NamedTuple):
       node_width: width of what the encoder makes of a node.
       reward_deviation: standard deviation of all rewards, in the units of `StartGraphInputs.rewards`.
       cost_in_latent: whether the last number of z is the logarithm of a cost whose changes are the rewards.
+      telescopes: whether rewards are differences of any cost; not known of older models.
       cost_noise: mean deviation of drawn costs from the frozen ones, in percent; 0 if none were drawn.
       everywhere: whether there are everywhere-actions.
     """
@@ -47,6 +48,7 @@ class ModelSizes(NamedTuple):
     node_width: int
     reward_deviation: float
     cost_in_latent: bool = False
+    telescopes: bool = False
     cost_noise: float = 0.0
     everywhere: bool = False
 

@@ -57,20 +57,20 @@ def with_drawn_costs(episodes: EpisodeBuffer) -> EpisodeBuffer:
 
 
 def test_the_scale_is_that_of_the_drawn_costs(split: tuple[EpisodeBuffer, EpisodeBuffer]) -> None:
-    data = TrainingData.of(with_drawn_costs(split[0]), cost_in_latent=False)
+    data = TrainingData.of(with_drawn_costs(split[0]), cost_in_latent=False, telescopes=True)
     model = with_untrained_dynamics(data, SIGNATURE, SMALL, GraphEncoder(SMALL.encoder, FEATURES), seed=0, datasets=[])
     assert model.mdn_rnn.sizes.cost_noise == pytest.approx(SCALE, rel=0.1)
     assert cost_noise(split[0]) == 0.0
 
 
 def test_where_nodes_show_costs_rewards_are_learned_without_noise(split: tuple[EpisodeBuffer, EpisodeBuffer]) -> None:
-    drawn = TrainingData.of(with_drawn_costs(split[0]), cost_in_latent=True)
-    frozen = TrainingData.of(split[0], cost_in_latent=True)
+    drawn = TrainingData.of(with_drawn_costs(split[0]), cost_in_latent=True, telescopes=True)
+    frozen = TrainingData.of(split[0], cost_in_latent=True, telescopes=True)
     assert drawn.cost_noise == pytest.approx(SCALE, rel=0.1) and frozen.cost_noise == 0.0
     for one, other in zip(drawn.scaled, frozen.scaled, strict=True):
         np.testing.assert_allclose(one.rewards, other.rewards, rtol=1e-4, atol=1e-4)
         np.testing.assert_array_equal(one.seen_ms, other.seen_ms)
-    noisy = TrainingData.of(with_drawn_costs(split[0]), cost_in_latent=False)
+    noisy = TrainingData.of(with_drawn_costs(split[0]), cost_in_latent=False, telescopes=True)
     assert np.abs(noisy.scaled[0].rewards - split[0][0].rewards).max() > 1.0
 
 

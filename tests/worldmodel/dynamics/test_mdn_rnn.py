@@ -23,7 +23,7 @@ def make_untrained(episodes: EpisodeBuffer, config: MdnRnnConfig = SMALL.mdn_rnn
     tf.random.set_seed(0)
     settings = dataclasses.replace(SMALL, mdn_rnn=config)
     encoder = GraphEncoder(SMALL.encoder, FEATURES)
-    data = TrainingData.of(episodes, cost_in_latent=False)
+    data = TrainingData.of(episodes, cost_in_latent=False, telescopes=True)
     return with_untrained_dynamics(data, SIGNATURE, settings, encoder, seed=0, datasets=[])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -27,10 +29,20 @@ def saved_by(found_in: Potential, buffer: EpisodeBuffer, data: EpisodeData) -> t
 
 def test_it_knows_states_that_it_has_not_seen(split: tuple[EpisodeBuffer, EpisodeBuffer]) -> None:
     table = split[0].action_table()
-    found_in, _ = fitted(split[0], table)
+    found_in, _ = fitted(split[0], table, of_log_cost=True)
     assert len(found_in.weights)
     found, real = saved_by(found_in, split[1], EpisodeData(split[1], table))
     assert np.square(found - real).mean() < 0.1 * np.square(real).mean()
+
+
+def test_of_other_rewards_it_knows_their_sums(split: tuple[EpisodeBuffer, EpisodeBuffer]) -> None:
+    """Rewards of twice what a step saves make a potential of twice as much."""
+    differences = [100 * -np.diff(each.cost_ms) / each.cost_ms[0] for each in split[0]]
+    doubled = [replace(each, rewards=2 * paid) for each, paid in zip(split[0], differences, strict=True)]
+    before = EpisodeBuffer(split[0].rule_names, split[0].graphs, doubled)
+    found_in, _ = fitted(before, (table := before.action_table()), of_log_cost=False)
+    found, real = saved_by(found_in, split[1], EpisodeData(split[1], table))
+    assert np.square(found - 2 * real).mean() < 0.1 * np.square(2 * real).mean()
 
 
 def test_a_bit_that_was_never_seen_has_the_weight_of_its_rule(episodes: EpisodeBuffer) -> None:
@@ -38,7 +50,7 @@ def test_a_bit_that_was_never_seen_has_the_weight_of_its_rule(episodes: EpisodeB
     never_taken = int(table.codes[0])
     others = [episode for episode in episodes if never_taken not in pack(episode.actions)]
     before = EpisodeBuffer(episodes.rule_names, episodes.graphs, others)
-    of_actions, of_rules = fitted(before, table)
+    of_actions, of_rules = fitted(before, table, of_log_cost=True)
     whole = [EpisodeData(before, table).trajectory([row]).past[:, 0] for row in range(len(before))]
     never = ~np.concatenate(whole).any(axis=0)
     never[-1] = False
@@ -50,7 +62,7 @@ def test_a_bit_that_was_never_seen_has_the_weight_of_its_rule(episodes: EpisodeB
 def test_noop_and_everywhere_actions_have_no_weight() -> None:
     buffer = collect(ToyEnv(8, max_steps=12), uniform_policy(0.02), 20, seed=1)
     table = buffer.action_table()
-    assert not fitted(buffer, table)[0].bits[-1].any()
+    assert not fitted(buffer, table, of_log_cost=True)[0].bits[-1].any()
 
 
 def test_a_product_explains_what_two_bits_only_do_together() -> None:
@@ -101,4 +113,4 @@ def test_few_states_and_few_bits_are_solved_alike(shape: tuple[int, int]) -> Non
 def test_of_many_states_it_takes_some(episodes: EpisodeBuffer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(potential, "MOST_STATES", 50)
     table = episodes.action_table()
-    assert len(potential._states(episodes, table, np.arange(table.num_actions))[0]) <= 50
+    assert len(potential._states(episodes, table, np.arange(table.num_actions), of_log_cost=True)[0]) <= 50

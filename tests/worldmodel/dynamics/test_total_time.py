@@ -41,11 +41,7 @@ TIMED = Signature(
     log_cost_rewards=True,
 )
 UNDECLARED = dataclasses.replace(TIMED, log_cost_rewards=False)
-CONFIG = dataclasses.replace(
-    SMALL,
-    encoder=dataclasses.replace(SMALL.encoder, total_time=True),
-    mdn_rnn=dataclasses.replace(SMALL.mdn_rnn, potential=False),  # dreams pay what the reward head says
-)
+CONFIG = dataclasses.replace(SMALL, encoder=dataclasses.replace(SMALL.encoder, total_time=True))
 
 
 class TimedEnv(ToyEnv):
