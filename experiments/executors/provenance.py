@@ -49,6 +49,7 @@ def said_of(records: Sequence[dict[str, Any]]) -> str:
     dates, processors = ({each[key] for each in made} for key in ("date", "processor"))
     when = min(dates) if len(dates) == 1 else f"{min(dates)} to {max(dates)}"
     older = len(records) - len(made)
-    rest = f" Of {older} older {'unit' if older == 1 else 'units'}, this is not known." if older else ""
+    of_older = f"{older} older {'unit was' if older == 1 else 'units were'}"
+    rest = f" When and where {of_older} made is not known." if older else ""
     units = f"{len(made)} {'unit' if len(made) == 1 else 'units'}"
     return f"Settings {settings}; {units} of {when} on {'; '.join(sorted(processors))}.{rest}"

@@ -17,7 +17,7 @@ from experiments.reports.page import charts
 from experiments.reports.page.document import Cell, Markup, Picture, document, image, prose, table, tag
 from taso_ext.files import write_text
 
-TABLE, MEANINGS, ABOUT = "table.csv", "table.md", "README.md"
+TABLE, FURTHER, ABOUT = "table.csv", "table-*.csv", "README.md"
 NEUTRAL = {"ratio": 1.0, "gain": 0.0}
 """Columns that are drawn with their intervals, the columns `low` and `high`; and their values where nothing changes."""
 WHOLE_FROM, WHOLE_TO = 1e4, 1e12
@@ -37,14 +37,16 @@ class Kept:
     """A table that `rlflow reproduce` or a program of tests has written.
 
     Attributes:
-      folder: where it is, relative to the folder of the page.
-      title, command, finding: the heading, the command and the first paragraph of README.md; empty if it has none.
-      columns: the meaning of each column; empty where table.md says none.
+      folder, file: where it is, relative to the folder of the page, and its name there.
+      title, command, finding: the heading, the command and the first paragraph of README.md, or of the table's own page
+        if it is a further table of its folder; empty if there is none.
+      columns: the meaning of each column; empty where the table's page says none.
       rows: texts by column, unrounded.
-      figures: the pictures by the names of their SVG files, see `picture_of`.
+      figures: the pictures by the names of their SVG files, see `picture_of`; a further table has none.
     """
 
     folder: str
+    file: str
     title: str
     command: str
     finding: str
@@ -54,17 +56,18 @@ class Kept:
 
     @classmethod
     def read(cls, path: Path, root: Path) -> Kept:
-        """Reads the folder of a table.csv.
+        """Reads a table and the pages beside it.
 
         Raises:
           UserError: it is no table.
         """
-        folder, name = path.parent, path.parent.relative_to(root).as_posix()
+        folder, name, page = path.parent, path.parent.relative_to(root).as_posix(), path.with_suffix(".md")
+        is_first = path.name == TABLE
         try:
             with path.open(encoding="utf-8", newline="") as file:
                 reader = csv.DictReader(file, strict=True)
                 rows, headings = list(reader), list(reader.fieldnames or ())
-            about, said = (_text(folder / each) for each in (ABOUT, MEANINGS))
+            about, said = _text(folder / ABOUT if is_first else page), _text(page)
         except (OSError, csv.Error, UnicodeDecodeError) as error:
             raise UserError(f"{path} is no table that can be read: {error}. Make it again, or move it away.") from error
         if not headings or any(None in row or None in row.values() for row in rows):
@@ -76,13 +79,19 @@ class Kept:
         command = re.search(r"^`(.+)`$", about, re.MULTILINE)
         return cls(
             folder=name,
+            file=path.name,
             title=_first(r"^# (.+)$", about) or name,
             command=command[1] if command else "",
-            finding=_finding(about),
+            finding=_finding(about) if is_first else "",
             columns={heading: meanings.get(heading, "") for heading in headings},
             rows=rows,
-            figures={each.name: picture_of(each) for each in sorted(folder.glob("figure*.svg"))},
+            figures={each.name: picture_of(each) for each in sorted(folder.glob("figure*.svg"))} if is_first else {},
         )
+
+    @property
+    def is_further(self) -> bool:
+        """Whether it is not the first table of its folder."""
+        return self.file != TABLE
 
 
 def picture_of(svg: Path) -> Picture:
@@ -115,19 +124,23 @@ def write_results_page(folder: Path, path: Path) -> None:
     Raises:
       UserError: there are none, one cannot be read, or the page would be larger than 5 MB.
     """
-    found = [Kept.read(each, folder) for each in sorted(folder.rglob(TABLE))]
+    firsts = sorted(folder.rglob(TABLE))
+    found = [Kept.read(each, folder) for first in firsts for each in (first, *sorted(first.parent.glob(FURTHER)))]
     if not found:
         raise UserError(f"{folder} has no tables: expected folders with a {TABLE}, as `rlflow reproduce` writes them.")
     chapters = _chapters(found, _text(folder / ABOUT))
     found = [kept for tables in chapters.values() for kept in tables]
-    numbers = {kept.folder: number for number, kept in enumerate(found)}
-    specs = {kept.folder: spec for kept in found if (spec := _interval_spec(kept)) is not None}
+    numbers = {kept.folder: number for number, kept in enumerate(found) if not kept.is_further}
+    firsts_alone = (kept for kept in found if not kept.is_further)
+    specs = {kept.folder: spec for kept in firsts_alone if (spec := _interval_spec(kept)) is not None}
     title = f"Tables in {folder.resolve().name}"
     body = [
         tag("h1", title),
         tag("p", f"{len(found)} tables. Columns sort, and headings say what they mean.", class_="soft"),
         *(_contents(heading, tables, numbers) for heading, tables in chapters.items()),
-        *(_section(number, kept, kept.folder in specs) for number, kept in enumerate(found)),
+        *(
+            _section(number, kept, kept.folder in specs and not kept.is_further) for number, kept in enumerate(found)
+        ),
     ]
     data, programs = ({"charts": specs}, [charts.programs()]) if specs else ({}, [])
     advice = "Name a folder with fewer or shorter tables."
@@ -139,34 +152,37 @@ def _chapters(found: Sequence[Kept], about: str) -> dict[str, list[Kept]]:
 
     Tables to which no heading leads come last, under an empty heading.
     """
-    left = {kept.folder: kept for kept in found}
+    left: dict[str, list[Kept]] = {}
+    for kept in found:
+        left.setdefault(kept.folder, []).append(kept)
     chapters: dict[str, list[Kept]] = {}
     for part in about.split("\n## ")[1:]:
         linked = re.findall(rf"^\| \[[^\]]+\]\((.+)/{re.escape(ABOUT)}\)", part, re.MULTILINE)
-        if tables := [left.pop(folder) for folder in linked if folder in left]:
+        if tables := [kept for folder in linked for kept in left.pop(folder, ())]:
             chapters[part.partition("\n")[0]] = tables
-    return chapters | ({"": list(left.values())} if left else {})
+    return chapters | ({"": [kept for tables in left.values() for kept in tables]} if left else {})
 
 
 def _contents(heading: str, tables: Sequence[Kept], numbers: Mapping[str, int]) -> Markup:
     """Returns the links to the tables of one chapter below its heading, if it has one."""
-    links = tag("nav", *(tag("a", kept.title, href=f"#{_identifier(numbers[kept.folder])}") for kept in tables))
+    firsts = [kept for kept in tables if not kept.is_further]
+    links = tag("nav", *(tag("a", kept.title, href=f"#{_identifier(numbers[kept.folder])}") for kept in firsts))
     return Markup(tag("h3", heading) + links) if heading else links
 
 
 def _section(number: int, kept: Kept, has_chart: bool) -> Markup:
-    """Returns the title, the finding, the chart, the pictures and the table of one folder."""
+    """Returns the title, the finding, the chart, the pictures and the rows of one table."""
     name, headings = _identifier(number), list(kept.columns)
     rows = [[_cell(row[heading]) for heading in headings] for row in kept.rows[:MOST_ROWS]]
-    parts = [tag("h2", kept.title, id=name)]
-    parts += [tag("p", tag("code", kept.command or kept.folder), class_="soft")]
+    parts = [tag("h3" if kept.is_further else "h2", kept.title, id=name)]
+    parts += [tag("p", tag("code", kept.command or f"{kept.folder}/{kept.file}"), class_="soft")]
     parts += [tag("p", prose(kept.finding))] if kept.finding else []
     parts += [tag("figure", tag("div", data_chart=kept.folder))] if has_chart else []
     parts += [image(file, picture) for file, picture in kept.figures.items()]
     made = table(headings, rows, name=f"{name}-table", meanings=kept.columns)
     number_of_rows = f"{len(rows):,} rows"
     if len(rows) < len(kept.rows):
-        number_of_rows = f"The first {len(rows):,} of {len(kept.rows):,} rows; {kept.folder}/{TABLE} has them all"
+        number_of_rows = f"The first {len(rows):,} of {len(kept.rows):,} rows; {kept.folder}/{kept.file} has them all"
     return Markup("".join([*parts, tag("details", tag("summary", number_of_rows), made, **_open(len(rows)))]))
 
 

@@ -74,9 +74,14 @@ def test_tables_are_in_the_order_and_under_the_headings_of_the_readme(results_pa
     rows = {name: f"| [{name}]({name}/README.md) | what | command |\n" for name in ("a", "b", "gone")}
     readme = f"# Results\n\n## First\n\n{rows['b']}{rows['gone']}\n## Empty\n\n## Second\n\n{rows['a']}"
     (tmp_path / "README.md").write_text(readme)
+    (tmp_path / "a" / "table-more.csv").write_text("name\nmore of a\n")
+    (tmp_path / "a" / "table-more.md").write_text("# Further\n\n`rlflow reproduce a --more`\n\n- `name`: who\n")
     results_page.write_results_page(tmp_path, tmp_path / "results.html")
     text = (tmp_path / "results.html").read_text(encoding="utf-8")
     assert re.findall(r"<h3>(.*?)</h3>", text) == ["First", "Second"]
+    _, of_a, _ = re.split(r"<h2[^>]*>[ac]</h2>", text)
+    further = of_a.partition("Further</h3>")[2]
+    assert "rlflow reproduce a --more" in further and "more of a" in further and 'title="who"' in further
     assert re.findall(r'<a href="#[^"]+">(.*?)</a>', text) == ["b", "a", "c"]
     assert re.findall(r"<h2[^>]*>(.*?)</h2>", text) == ["b", "a", "c"]
     assert "50,033" in text
