@@ -36,9 +36,9 @@ def near(name: str, known: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.4)), None)
 
 
-def nearest_match(name: str, known: Iterable[str]) -> str:
+def nearest_match(name: str, known: Iterable[str], separator: str = ",") -> str:
     """Returns a hint with the nearest of `known`, then all of them: `Did you mean 'ppo'? Known: greedy, ppo.`"""
     names = sorted(known)
     close = near(name, names)
     hint = f"Did you mean '{close}'? " if close else ""
-    return f"{hint}Known: {', '.join(names)}."
+    return f"{hint}Known: {f'{separator} '.join(names)}."

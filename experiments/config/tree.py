@@ -6,10 +6,10 @@ import dataclasses
 import tomllib
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from experiments.errors import UserError, nearest_match
+from experiments.errors import UserError, near
 
 Config = TypeVar("Config")
 
@@ -32,7 +32,7 @@ def replaced(config: Config, values: Mapping[str, Any], source: str, prefix: str
     for key, value in values.items():
         path = f"{prefix}{key}"
         if key not in known:
-            raise UserError(f"Unknown key '{path}' in {source}. {nearest_match(key, known)}")
+            raise UserError(f"Unknown key '{path}' in {source}. {_meant(config, key, prefix)}")
         current = getattr(config, key)
         if dataclasses.is_dataclass(current):
             if not isinstance(value, Mapping):
@@ -46,7 +46,27 @@ def replaced(config: Config, values: Mapping[str, Any], source: str, prefix: str
         raise
     except ValueError as error:  # a section's own validation
         section = f", section '{prefix.removesuffix('.')}'" if prefix else ""
-        raise UserError(f"Bad value in {source}{section}: {error}") from error
+        raise UserError(f"Bad value in {source}{section}: {str(error).rstrip('.')}.") from error
+
+
+def _meant(config: Any, key: str, prefix: str) -> str:
+    """Returns which setting an unknown key may mean, as a path in the whole tree, and what there is beside it."""
+    known = sorted(field.name for field in dataclasses.fields(config))
+    elsewhere = [path for path in _paths(config) if path.rpartition(".")[2] == key]
+    close = near(key, known)
+    meant = elsewhere or ([] if close is None else [close])
+    hint = f"Did you mean {' or '.join(repr(prefix + path) for path in meant)}? " if meant else ""
+    return f"{hint}Known: {', '.join(known)}."
+
+
+def _paths(config: Any) -> Iterator[str]:
+    """Yields the dotted paths of all values in a (nested) dataclass."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from (f"{field.name}.{path}" for path in _paths(value))
+        else:
+            yield field.name
 
 
 def takes_integers(config: Any, path: str) -> bool:

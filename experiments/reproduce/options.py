@@ -185,5 +185,5 @@ def named(given: str | None, choices: Mapping[str, Choice], kind: str, separator
     names = list(choices) if given is None else [name.strip() for name in given.split(separator)]
     for name in names:
         if name not in choices:
-            raise UserError(f"No {kind} is called '{name}'. {nearest_match(name, list(choices))}")
+            raise UserError(f"No {kind} is called '{name}'. {nearest_match(name, choices, separator)}")
     return {name: choices[name] for name in names}

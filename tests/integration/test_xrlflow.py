@@ -73,7 +73,7 @@ def test_what_it_has_learned_plays_on_another_graph(
     [
         (["--world", "dream"], "'xrlflow' learns in the world real, but world=dream came"),
         (["--set", "xrlflow.head=pinter"], "must be one of pointer, flat, but 'pinter' came"),
-        (["--set", "xrlflow.heads=flat"], "Unknown key 'xrlflow.heads' in --set. Did you mean 'head'"),
+        (["--set", "xrlflow.heads=flat"], "Unknown key 'xrlflow.heads' in --set. Did you mean 'xrlflow.head'"),
         (["--set", "xrlflow.slots=1"], "slots is 1; it must be at least 2"),
     ],
 )

@@ -138,9 +138,7 @@ def write_results_page(folder: Path, path: Path) -> None:
         tag("h1", title),
         tag("p", f"{len(found)} tables. Columns sort, and headings say what they mean.", class_="soft"),
         *(_contents(heading, tables, numbers) for heading, tables in chapters.items()),
-        *(
-            _section(number, kept, kept.folder in specs and not kept.is_further) for number, kept in enumerate(found)
-        ),
+        *(_section(number, kept, kept.folder in specs and not kept.is_further) for number, kept in enumerate(found)),
     ]
     data, programs = ({"charts": specs}, [charts.programs()]) if specs else ({}, [])
     advice = "Name a folder with fewer or shorter tables."

@@ -65,7 +65,8 @@ def test_a_config_survives_its_plain_form() -> None:
 @pytest.mark.parametrize(
     ("assignment", "expected"),
     [
-        ("search.alhpa=2", "Did you mean 'alpha'"),
+        ("search.alhpa=2", "Did you mean 'search.alpha'"),
+        ("temperature=2", "Did you mean 'dream.temperature'"),
         ("serch.alpha=2", "Did you mean 'search'"),
         ("search.budget=many", "must be an integer"),
         ("search.budget=1.5", "must be an integer"),

@@ -118,7 +118,7 @@ def test_a_finished_sweep_is_shown_in_other_ways(
     ("arguments", "said"),
     [
         ([MODEL], "Nothing varies"),
-        ([MODEL, "--over", "dream.temprature=0,1"], "Did you mean 'temperature'"),
+        ([MODEL, "--over", "dream.temprature=0,1"], "Did you mean 'dream.temperature'"),
         ([MODEL, "--over", "dream.temperature=warm,1"], "dream.temperature"),
         ([MODEL, "--over", "dream=1,2"], "dream"),
         ([MODEL, "--over", "seed=4..0"], "holds no value"),

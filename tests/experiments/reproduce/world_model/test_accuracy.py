@@ -188,7 +188,7 @@ def test_the_curve_is_drawn_from_the_same_figures(workplace: Path, monkeypatch: 
         (["accuracy", "--seeds", "0,x"], "--seeds expects numbers"),
         (["accuracy", "--set", "recollect.rounds=-1"], "between 0 and 99"),
         (["accuracy", "--set", "environment.reward=final"], "log_ratio"),
-        (["accuracy", "--set", "world_model.encoder.round=3"], "Did you mean 'rounds'"),
+        (["accuracy", "--set", "world_model.encoder.round=3"], "Did you mean 'world_model.encoder.rounds'"),
         (["accuracy", "--set", "costs=measured:cpu"], "roofline"),
         (["accuracy", "--set", "collect.held_out=0"], "held_out"),
         (["accuracy", "--set", "rules=my.rules"], "rules is 'my.rules'"),
