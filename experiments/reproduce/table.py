@@ -214,6 +214,12 @@ def iqm_of_seeds(own: Sequence[float]) -> float:
     return interquartile_mean(np.array(own)[:, np.newaxis])
 
 
+def spanned(values: Sequence[float], digits: int = 1) -> str:
+    """Returns the range of some values as text, one number if they are equal when rounded: `14.9` or `2.1 to 14.9`."""
+    low, high = (f"{round(end(values), digits) + 0.0:.{digits}f}" for end in (min, max))  # + 0.0: no negative zero
+    return low if low == high else f"{low} to {high}"
+
+
 def mean_of(records: Sequence[Mapping[str, Any]], key: str, factor: float = 1.0) -> float | str:
     """Returns the mean of a figure over the records that have it, times a factor."""
     known = [factor * float(record[key]) for record in records if record[key] is not None]

@@ -48,7 +48,7 @@ def _said_of(series: Series, x: str, figure: str, reference: float | None) -> It
         yield _whether_it_matters(rows, x, figure)
         if len(series.x) > 2 and all(is_number(value) for value in series.x):
             trend = _mean_correlation([spearman(row, np.asarray(series.x, float)) for row in rows])
-            yield f"Rank correlation of `{figure}` and `{x}`, mean of the seeds: {_with_interval(trend, len(rows))}."
+            yield f"Rank correlation of `{figure}` and `{x}`, {trend}."
         if reference is not None and reference in series.x and len(rows) > 2:
             gain = gain_of_best(rows, list(series.x).index(reference))
             gained = _with_interval(gain, len(rows), unit=f" points of `{figure}`")
@@ -93,13 +93,19 @@ def _whether_it_matters(rows: np.ndarray, x: str, figure: str) -> str:
     if p_value < SURE:
         return f"`{x}` makes a difference to `{figure}`: {largest} (permutation test, p = {p_value:.2g})."
     return (
-        f"No difference of `{figure}` between values of `{x}` is seen: {largest}, as chance alone would show them in "
-        f"{p_value:.0%} of cases."
+        f"No difference of `{figure}` between values of `{x}` is seen: {largest} (permutation test, p = {p_value:.2g})."
     )
 
 
-def _mean_correlation(of_seeds: Sequence[float]) -> Estimate:
-    return mean_of_seeds(of_seeds, least=-1, largest=1)
+def _mean_correlation(of_seeds: Sequence[float]) -> str:
+    """Returns the mean of rank correlations; those of seeds in which one of the two does not vary are undefined."""
+    known = [each for each in of_seeds if not math.isnan(each)]
+    if not known:
+        return "mean of the seeds: not defined, because one of the two varies in none of them"
+    if len(known) == 1:
+        return f"in the one of {len(of_seeds)} seeds where both vary: {known[0]:+.2f}, which has no interval"
+    which = "the seeds" if len(known) == len(of_seeds) else f"the {len(known)} of {len(of_seeds)} seeds where both vary"
+    return f"mean of {which}: {_with_interval(mean_of_seeds(known, least=-1, largest=1), len(known))}"
 
 
 def _whether_the_dream_tells(series: Series, x: str) -> Iterator[str]:
@@ -112,8 +118,8 @@ def _whether_the_dream_tells(series: Series, x: str) -> Iterator[str]:
     lost = real.max(axis=1) - np.take_along_axis(real, dreamed.argmax(axis=1)[:, None], 1)[:, 0]
     loss = _with_interval(mean_of_seeds(lost.tolist(), least=0), seeds, sign="", unit=" points")
     yield (
-        f"Rank correlation of the dream's score and the real score over the values of `{x}`, mean of the seeds: "
-        f"{_with_interval(tells, seeds)}. Choosing the value whose dream scores best loses {loss} against the best one."
+        f"Rank correlation of the dream's score and the real score over the values of `{x}`, "
+        f"{tells}. Choosing the value whose dream scores best loses {loss} against the best one."
     )
 
 

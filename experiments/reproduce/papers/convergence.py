@@ -27,10 +27,11 @@ from experiments.pipeline.learning.evaluate import STAGE as EVALUATION
 from experiments.pipeline.learning.rounds import STAGE as TRAINING
 from experiments.pipeline.learning.world_model import ACCURACY
 from experiments.reproduce.options import chosen_graphs, chosen_seeds, run_units
+from experiments.reproduce.papers.cleaning import BASIC, against_basic
 from experiments.reproduce.papers.players import DREAMED, REAL, add_runs, chosen_players, presets_of
 from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.plays import ON_PAPER, UNITS, units_of
-from experiments.reproduce.table import OVER_SEEDS, Table, of_seeds
+from experiments.reproduce.table import OVER_SEEDS, Table, of_seeds, spanned
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.rounds import EXPLOIT
 from experiments.runs.run import of_round
@@ -50,10 +51,11 @@ COLUMNS = {
     "seconds": "of learning until then, mean of the seeds",
     "score": "mean improvement at the end of episodes, mean of the seeds [%]",
     **OVER_SEEDS,
+    **BASIC,
 }
 FORMATS = {
     **dict.fromkeys(("update", "real_steps", "seconds"), ",.0f"),
-    **dict.fromkeys(("score", "low", "high", "IQM"), ".2f"),
+    **dict.fromkeys(("score", "low", "high", "IQM", *BASIC), ".2f"),
 }
 
 
@@ -120,6 +122,7 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
                 "real_steps": float(np.mean([point.real_steps for point in points])),
                 "seconds": float(np.mean([point.seconds for point in points])),
                 **of_seeds("score", scores),
+                "basic": against_basic(graph, float(np.mean(scores))),
             }
 
 
@@ -209,7 +212,7 @@ def finding(rows: Sequence[Record]) -> str:
                 if before is None or row["row"] not in DREAMED or row["score"] >= before["score"]:
                     ends[row["row"]] = row
         reached = [
-            f"{agent} {row['score']:.1f} % after {row['real_steps']:,.0f} real steps and {row['seconds']:,.0f} s"
+            f"{agent} {spanned([row['score']])} % after {row['real_steps']:,.0f} real steps and {row['seconds']:,.0f} s"
             for agent, row in ends.items()
         ]
         said.append(f"{graph}: {'; '.join(reached)}.")

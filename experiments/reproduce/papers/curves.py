@@ -53,6 +53,7 @@ class Curves:
       rows: rows of `controllers`.
       stage: the stage of the run whose figures are shown.
       figures: names of these figures, with what the table calls them; empty: all of the stage.
+      told: names of the figures that the finding tells, of those that a row has; empty: all.
       x_label: what a step is.
       seeds: the default seeds.
       logarithmic: whether steps are on a logarithmic axis.
@@ -65,6 +66,7 @@ class Curves:
     x_label: str
     seeds: str = "0,1,2,3,4"
     logarithmic: bool = False
+    told: Sequence[str] = ()
 
     def experiment(self, description: str) -> Experiment:
         """Returns the experiment of `rlflow reproduce`."""
@@ -103,14 +105,16 @@ class Curves:
                     yield from (place | point for point in averaged(known, figure, logarithmic=self.logarithmic))
 
     def finding(self, rows: Sequence[Record]) -> str:
-        """Returns where every curve begins and ends, in a sentence for each graph."""
+        """Returns where the curves of each row begin and end, in a sentence for each graph and row."""
         said = []
-        for graph in dict.fromkeys(row["graph"] for row in rows):
+        for graph, name in dict.fromkeys((row["graph"], row["row"]) for row in rows):
+            own = [row for row in rows if (row["graph"], row["row"]) == (graph, name)]
             ends = []
-            for key in dict.fromkeys((row["row"], row["curve"]) for row in rows if row["graph"] == graph):
-                own = [row for row in rows if row["graph"] == graph and (row["row"], row["curve"]) == key]
-                ends.append(f"{key[0]}, {key[1]}: {own[0]['mean']:.4g} to {own[-1]['mean']:.4g}")
-            said.append(f"{graph}: {'; '.join(ends)}.")
+            for curve in dict.fromkeys(row["curve"] for row in own):
+                means = [row["mean"] for row in own if row["curve"] == curve]
+                if not self.told or curve in self.told:
+                    ends.append(f"{curve} from {means[0]:.3g} to {means[-1]:.3g}")
+            said.append(f"{graph}, `{name}`: {', '.join(ends)}.")
         return "\n\n".join(said)
 
     def draw(self, name: str, rows: Sequence[Record], path: Path) -> None:
@@ -181,7 +185,9 @@ rlflow reproduce fig-modelfree
 A return is the sum of an episode's rewards, 100 ln(cost before / cost after). The runs are those of `rlflow reproduce
 controllers`. A run of the papers' agent takes 5 to 15 minutes of one core on SqueezeNet1.1, and one of ours a minute.
 """)
-LOSSES = Curves("Losses of the MDN-RNN", DREAMED, "mdn-rnn", {}, "gradient steps").experiment(
+LOSSES = Curves(
+    "Losses of the MDN-RNN", DREAMED, "mdn-rnn", {}, "gradient steps", told=("loss", "latent", "reward", "mask")
+).experiment(
     """Losses of the MDN-RNN while it is trained on random play (RLFlow, Figure 9).
 
 rlflow reproduce fig-wmloss

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from experiments.executors.units import Record
 from experiments.reproduce.options import chosen_graphs, chosen_seeds, require_one_process, run_units
 from experiments.reproduce.papers import inference
+from experiments.reproduce.papers.cleaning import against_basic
 from experiments.reproduce.papers.inference import BY_CLOCK, ONNX_RUNTIME, Inferences, inferences, ratios_of, saved
 from experiments.reproduce.papers.players import presets_of
 from experiments.reproduce.search.controllers import GRAPHS, QUICK
@@ -32,8 +33,10 @@ COLUMNS = {
     "row": "the controller",
     "seeds": "seeds whose graph was timed; what draws nothing at random has one run for all of them",
     "paper": f"improvement on paper, {PRICES}, against the cleaned graph, mean of the seeds [%]",
+    "basic": "the same against the graph as `--clean basic` leaves it [%]",
     "gap": "mean distance between what its dream promises on paper and reality [points]",
     "illegal": "rewrites of these dreams that are not legal in reality [%]",
+    "priced": "improvement of the run by the clock by the prices that it minimises, mean [%]",
     "clock": "time that its graph of the other run saves by the clock, against the model itself, mean of the seeds [%]",
     "low": "95 % interval of this mean, lower end; of the measurement if there is one seed",
     "high": "upper end",
@@ -45,7 +48,7 @@ COLUMNS = {
     "minutes": f"for everything but the last measurement, mean; `{BY_CLOCK}` is counted in `never-slower`",
 }
 FORMATS = {
-    **dict.fromkeys(("paper", "gap", "clock", "low", "high", "IQM"), ".2f"),
+    **dict.fromkeys(("paper", "basic", "gap", "priced", "clock", "low", "high", "IQM"), ".2f"),
     **dict.fromkeys(("illegal", "minutes"), ".1f"),
     **dict.fromkeys(("real_steps", "dreamed_steps", "kernels", "graphs"), ",.0f"),
 }
@@ -93,8 +96,10 @@ def rows_of(on_paper: Sequence[Record], found: Inferences) -> Iterator[Record]:
                 "graph": graph,
                 "row": row,
                 "seeds": len(ratios),
-                "paper": mean_of(paper, "own"),
+                "paper": (gain := mean_of(paper, "own")),
+                "basic": against_basic(graph, gain) if isinstance(gain, float) else UNDEFINED,
                 **{key: mean_of(paper, key) for key in ("gap", "illegal")},
+                "priced": mean_of(clocked, "own"),
                 **(saved("clock", ratios) if ratios else dict.fromkeys(("clock", "low", "high", "IQM"), UNDEFINED)),
                 **{key: mean_of(clocked, key) for key in ("real_steps", "dreamed_steps", "minutes")},
                 "kernels": mean_of(clocked, "kernel_timings"),

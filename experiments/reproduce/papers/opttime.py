@@ -41,7 +41,7 @@ COLUMNS = {
     "printed": "the papers': of TASO's search, and of RLFlow's trained agent [s]",
 }
 
-FORMATS = dict.fromkeys(("gain", "basic"), ".2f") | dict.fromkeys(("seconds", "low", "high", "IQM", "playing"), ".0f")
+FORMATS = dict.fromkeys(("gain", "basic"), ".2f") | dict.fromkeys(("seconds", "low", "high", "IQM", "playing"), ".1f")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -35,7 +35,7 @@ from experiments.reproduce.papers.players import DREAMED, add_long, chosen_playe
 from experiments.reproduce.papers.printed import REWARDS as PRINTED
 from experiments.reproduce.search.controllers import QUICK
 from experiments.reproduce.search.plays import ON_PAPER, Player, units_of
-from experiments.reproduce.table import OVER_SEEDS, UNDEFINED, WHOLE, Table, mean_of, of_seeds
+from experiments.reproduce.table import OVER_SEEDS, UNDEFINED, WHOLE, Table, mean_of, of_seeds, spanned
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import RuleSet
 
@@ -176,10 +176,17 @@ def finding(rows: Sequence[Record]) -> str:
             (row for row in rows if (row["graph"], row["row"]) == (graph, agent)), key=lambda row: -float(row["gain"])
         )
         best, worst = same[0], same[-1]
-        apart = best["low"] > worst["high"] if isinstance(best["low"], float) else False
+        gains = spanned([float(row["gain"]) for row in same])
+        if " to " not in gains:
+            said.append(f"{graph}, {agent}: with each of the {len(same)} rewards, {gains} % is gained.")
+            continue
+        apart = "one seed has no interval"
+        if isinstance(best["low"], float):
+            are = "are" if best["low"] > worst["high"] else "are not shown to be"
+            apart = f"their intervals {are} apart"
         said.append(
-            f"{graph}, {agent}: {best['reward']} gains most ({best['gain']:.1f} %) and {worst['reward']} least "
-            f"({worst['gain']:.1f} %); their intervals {'are apart' if apart else 'are not shown to be apart'}."
+            f"{graph}, {agent}: {best['reward']} gains most ({spanned([best['gain']])} %) and {worst['reward']} least "
+            f"({spanned([worst['gain']])} %); {apart}."
         )
     return " ".join(said)
 

@@ -23,7 +23,7 @@ from experiments.reproduce.papers import inference
 from experiments.reproduce.papers.inference import ONNX_RUNTIME, Inferences, inferences, ratios_of, saved
 from experiments.reproduce.papers.players import presets_of
 from experiments.reproduce.papers.printed import INFERENCE
-from experiments.reproduce.table import UNDEFINED, Table
+from experiments.reproduce.table import UNDEFINED, Table, spanned
 from experiments.runs.progress import ProgressDisplay
 
 GIBIBYTE = 1 << 30
@@ -141,6 +141,6 @@ def finding(rows: Sequence[Record], reference: str) -> str:
         faster = [float(row["faster"]) for row in rows if row["row"] == name and row["faster"] != UNDEFINED]
         gains = [float(row["graph_gain"]) for row in rows if row["row"] == name and row["graph_gain"] != UNDEFINED]
         if faster:
-            alone = f", and against the same runtime {min(gains):.1f} to {max(gains):.1f} %" if gains else ""
-            said.append(f"`{name}` saves {min(faster):.1f} to {max(faster):.1f} % of the time of `{reference}`{alone}.")
+            alone = f", and against the same runtime {spanned(gains)} %" if gains else ""
+            said.append(f"`{name}` saves {spanned(faster)} % of the time of `{reference}`{alone}.")
     return " ".join(said)

@@ -32,8 +32,18 @@ def play(row: str, player: Player, scale: str = "full") -> Play:
     return Play(TINY, row, player, scale, 1, 0)
 
 
+NET = "resnet18-tiny"
+
+
 def record(controller: str, seed: int, world: str, **more: Any) -> dict[str, Any]:
-    usual = {"graph": "g", "controller": controller, "seed": seed, "world": world, "own": 10.0, "curves": {}}
+    usual = {
+        "graph": NET,
+        "controller": controller,
+        "seed": seed,
+        "world": world,
+        "own": 10.0,
+        "curves": {},
+    }
     return usual | {"rounds": [], "settings": {"config": {"ppo_real": {"batch": 4}}}} | more
 
 
@@ -135,7 +145,9 @@ def test_with_a_world_model_reality_is_known_at_the_end_of_each_round() -> None:
 def test_a_unit_without_rounds_is_one_clear_error() -> None:
     older = record("ppo dream", 3, "dream")
     del older["rounds"]
-    with pytest.raises(UserError, match=r"ppo dream on g with seed 3 keeps no figures of its rounds.*Remove its file"):
+    with pytest.raises(
+        UserError, match=r"ppo dream on resnet18-tiny with seed 3 keeps no figures of its rounds.*Remove its file"
+    ):
         list(convergence.points_of(older))
 
 
@@ -151,7 +163,7 @@ def test_convergence_is_averaged_by_update_and_drawn(tmp_path: Path) -> None:
         (2, 2, 40.0, 2.5),
     ]
     assert "ppo real 9.5 % after 40 real steps" in convergence.finding(rows)
-    convergence.draw("g", "steps", rows, tmp_path / "figure.png")
+    convergence.draw(NET, "steps", rows, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 5000
 
 

@@ -59,7 +59,7 @@ def test_curves_are_means_at_the_last_known_step() -> None:
     rows = {row["step"]: row for row in figure.rows_of([*records, run("ppo dream", 2)])}
     assert min(rows) == 1 and max(rows) == 11 and rows[1]["mean"] == 1.0 and rows[7]["mean"] == 2.0
     assert rows[11]["mean"] == rows[11]["IQM"] == 15.0 and rows[11]["low"] < 15.0 and rows[11]["seeds"] == 2
-    assert figure.finding(list(rows.values())) == "g: ppo dream, return: 1 to 15."
+    assert figure.finding(list(rows.values())) == "g, `ppo dream`: return from 1 to 15."
 
 
 def test_all_figures_of_a_stage_are_shown_if_none_is_named(tmp_path: Path) -> None:
