@@ -74,7 +74,7 @@ def chosen_players(rows: Sequence[str], options: argparse.Namespace) -> dict[str
 
 
 def presets_of(players: Mapping[str, Player]) -> str:
-    """Returns sentences on the presets of the rows that learn, and on what the schedule of `paper` is cut to."""
+    """Returns sentences on the presets of the rows that learn, and on what their schedules are cut to."""
     rows: dict[str, list[str]] = {}
     for row, player in players.items():
         if player.learns:
@@ -87,13 +87,14 @@ def presets_of(players: Mapping[str, Player]) -> str:
 
 
 def cuts_of(presets: Iterable[str]) -> list[str]:
-    """Returns a sentence that says how the schedule of `paper` is cut, if its short form is among the presets."""
-    short = SHORT["paper"]
-    if short not in presets:
-        return []
-    whole, cut = load_config("paper", {}), load_config(short, {})
+    """Returns a sentence for each short form among the presets, which says how the schedule of its preset is cut."""
+    return [_cut_of(preset, short) for preset, short in SHORT.items() if short in presets]
+
+
+def _cut_of(preset: str, short: str) -> str:
+    whole, cut = load_config(preset, {}), load_config(short, {})
     parts = [f"{get(cut):,} of {get(whole):,} {about}" for about, get in SCHEDULE.items()]
-    return [f"`{short}` is the schedule of `paper` cut to {', '.join(parts[:-1])} and {parts[-1]}."]
+    return f"`{short}` is the schedule of `{preset}` cut to {', '.join(parts[:-1])} and {parts[-1]}."
 
 
 def _longer(player: Player) -> Player:
