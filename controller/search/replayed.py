@@ -89,10 +89,25 @@ class StopCause(StrEnum):
     MEMORY = "memory"
     INTERRUPTED = "interrupted"
 
+    @property
+    def words(self) -> str:
+        """What follows `it stopped because`."""
+        return _WORDS[self]
+
+
+_WORDS = {
+    StopCause.EXHAUSTED: "nothing was left to search",
+    StopCause.LOCAL_OPTIMUM: "no step from its best graph makes it cheaper",
+    StopCause.BUDGET: "its budget was used up",
+    StopCause.TIME: "its time was over",
+    StopCause.MEMORY: "its memory was full",
+    StopCause.INTERRUPTED: "it was interrupted",
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class StopReason:
-    """Why a search stopped, and what it had to leave out; `str` makes a sentence of it for reports.
+    """Why a search stopped, and what it had to leave out; `str` is what follows `it stopped because` in reports.
 
     Attributes:
       cause: what ended the search.
@@ -116,14 +131,14 @@ class StopReason:
         return dataclasses.replace(self, after_passes=True)
 
     def __str__(self) -> str:
-        parts = [str(self.cause)]
+        parts = [self.cause.words]
         if self.evicted:
             parts.append(f"{self.evicted:,} rewrites, the dearest, were given up for want of memory")
         for count, what in ((self.unpriced_rewrites, "rewrites"), (self.unpriced_passes, "passes")):
             if count:
                 parts.append(f"{count:,} {what} were left alone for want of a price")
         parts += [self.about] if self.about else []
-        return "; ".join(parts) + ", after passes" * self.after_passes
+        return "; ".join(parts) + ", after passes that led to where it began" * self.after_passes
 
 
 class Found(NamedTuple):

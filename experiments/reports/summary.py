@@ -201,7 +201,7 @@ def verification_lines(result: Result) -> list[str]:
     lines.append(counts_line(result.counts))
     if result.stop_reason:
         timed = f" It timed {result.timed} whole graphs." if result.timed else ""
-        lines.append(f"The search stopped because: {result.stop_reason}.{timed}")
+        lines.append(f"The search stopped because {result.stop_reason}.{timed}")
     return lines
 
 

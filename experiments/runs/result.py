@@ -99,6 +99,11 @@ class MeasuredRatio:
         """Whether the result takes less time than the model, beyond noise."""
         return self.verdict == Verdict.FASTER
 
+    @property
+    def is_within_noise(self) -> bool:
+        """Whether the result is not known to take less time than the model, nor more."""
+        return self.verdict not in (Verdict.FASTER, Verdict.SLOWER)
+
     def sentence(self) -> str:
         """Returns a sentence that says whether the result is faster or slower, beyond noise."""
         percent = f"{abs(1 - self.ratio) * 100:.1f} %"

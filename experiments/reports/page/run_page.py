@@ -106,7 +106,8 @@ class _RunPage:
         before, after = result.before.operators, result.after.operators
         tiles = [(f"{-result.improvement_percent:+.1f} %", f"estimated time, by {result.costs}")]
         if measured is not None:
-            tiles.insert(0, (str(measured.interval), f"of the model's time, measured on {measured.device}"))
+            within = ", which is within noise" * measured.is_within_noise
+            tiles.insert(0, (str(measured.interval), f"of the model's time, measured on {measured.device}{within}"))
         tiles.append((f"{before} → {after}", "operators"))
         tiles.append((f"{len(self.section.rewrites)}", f"rewrites by {len(result.rules_applied)} rules"))
         return tag(

@@ -259,13 +259,16 @@ def test_a_log_longer_than_an_episode_is_played_to_its_end() -> None:
 
 
 def test_a_stop_reason_reads_as_a_sentence_and_is_stored() -> None:
-    assert str(StopReason(StopCause.LOCAL_OPTIMUM)) == "local optimum"
+    assert str(StopReason(StopCause.LOCAL_OPTIMUM)) == "no step from its best graph makes it cheaper"
     full = StopReason(StopCause.MEMORY, evicted=1200, unpriced_rewrites=3).following_passes()
     assert str(full) == (
-        "memory; 1,200 rewrites, the dearest, were given up for want of memory; 3 rewrites were left alone for want of "
-        "a price, after passes"
+        "its memory was full; 1,200 rewrites, the dearest, were given up for want of memory; 3 rewrites were left "
+        "alone for want of a price, after passes that led to where it began"
     )
-    assert str(StopReason(StopCause.TIME, unpriced_passes=2)) == "time; 2 passes were left alone for want of a price"
+    assert (
+        str(StopReason(StopCause.TIME, unpriced_passes=2))
+        == "its time was over; 2 passes were left alone for want of a price"
+    )
 
 
 @pytest.mark.parametrize("old", [False, True])
