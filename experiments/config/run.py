@@ -537,7 +537,13 @@ def stored_config(stored: Mapping[str, Any], source: str, *, reward: object = No
     of_world_model = stored.get("world_model")
     if "graph_encoder" not in stored and isinstance(of_world_model, Mapping):  # in older versions they were the same
         stored = {**stored, "graph_encoder": of_world_model.get("encoder", {})}
-    return replaced(RunConfig(), stored, source)
+    try:
+        return replaced(RunConfig(), stored, source)
+    except UserError as error:
+        raise UserError(
+            f"{error} If another version of RLFlow has written this file, use that version, or repeat the run's command "
+            "with this one."
+        ) from error
 
 
 def preset_names() -> list[str]:

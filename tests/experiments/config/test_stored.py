@@ -61,3 +61,8 @@ def test_before_graphs_had_an_encoder_of_their_own_it_was_that_of_the_world_mode
 def test_a_setting_of_another_form_is_no_traceback() -> None:
     with pytest.raises(UserError, match=r"config\.json"):
         stored_config({"environment": ["reward"]}, "config.json")
+
+
+def test_a_setting_that_is_no_longer_known_says_what_to_do() -> None:
+    with pytest.raises(UserError, match=r"'ppo.adam_epsilon' in config.json.* use that version, or repeat the run's"):
+        stored_config({"ppo": {"adam_epsilon": 1e-5}}, "config.json")
