@@ -541,8 +541,8 @@ def stored_config(stored: Mapping[str, Any], source: str, *, reward: object = No
         return replaced(RunConfig(), stored, source)
     except UserError as error:
         raise UserError(
-            f"{error} If another version of RLFlow has written this file, use that version, or repeat the run's command "
-            "with this one."
+            f"{error} If another version of RLFlow has written this file, use that version, or repeat the run's "
+            "command with this one."
         ) from error
 
 

@@ -16,7 +16,7 @@ from experiments.runs.progress import ProgressDisplay, make_progress
 from experiments.sweeps.over import Axis
 from experiments.sweeps.point import FIGURES, Point
 from experiments.sweeps.show import USUAL, axis_of, shown
-from experiments.sweeps.sweep import Failure, Sweep, read_records, read_sweep
+from experiments.sweeps.sweep import Failure, Sweep, read_records, read_sweep, shared_settings
 
 SHOW = "show"
 FAILED = 1
@@ -159,7 +159,8 @@ def _cell(value: float | None) -> str:
 
 def _show(folder: Path, options: argparse.Namespace) -> None:
     """Writes the table, the figure and the sentences into the folder, and prints them."""
-    over = [Axis.parsed(text) for text in read_sweep(folder)["over"]]
+    stored = read_sweep(folder)
+    over = [Axis.parsed(text) for text in stored["over"]]
     drawn = [axis.key for axis in over if axis.draw is not None]
     require_writable_folder(folder, force=True)
     records = list(read_records(folder))
@@ -167,7 +168,7 @@ def _show(folder: Path, options: argparse.Namespace) -> None:
         return
     command = shlex.join(["rlflow", *options.arguments])
     options_of_table = {"x": options.x, "figures": _named(options), "reference": options.reference}
-    table = shown(folder, records, command, **options_of_table, drawn=drawn)
+    table = shown(folder, records, command, **options_of_table, drawn=drawn, about=shared_settings(stored))
     table.write(folder)
     print(table.markdown(), end="")
     print(f"\n{table.finding}\n\n{folder / 'figure.png'}")

@@ -39,6 +39,7 @@ def shown(
     figures: Sequence[str] = (),
     reference: float | None = None,
     drawn: Sequence[str] = (),
+    about: str = "",
 ) -> Table:
     """Returns the table of a sweep, with its figure; what it says is the table's finding.
 
@@ -49,6 +50,7 @@ def shown(
       figures: names of figures of the points.
       reference: the value of x with which others are compared; None: none is.
       drawn: axes whose values are random; they do not divide the points into series, see `series_of`.
+      about: what is said of the settings that all points share.
     Raises:
       UserError: there is no finished point, or no such axis or figure.
     """
@@ -75,8 +77,8 @@ def shown(
         dict.fromkeys([key for key in columns if key not in ("series", chosen, "seeds")], ".2f"),
         list(rows_of(all_series, chosen, given)),
         command,
-        "Intervals are of means over seeds (`environment.statistics.intervals.mean_of_seeds`). One of no width means "
-        "that these seeds agree; others may differ.",
+        f"{about}\n\nIntervals are of means over seeds (`environment.statistics.intervals.mean_of_seeds`). One of no "
+        "width means that these seeds agree; others may differ.".strip(),
         "\n\n".join(sentence for series in all_series for sentence in said(series, chosen, given, reference)),
         {chosen: partial(draw, all_series, chosen, given)},
         provenance=provenance.said_of(found),

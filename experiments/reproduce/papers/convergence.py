@@ -28,7 +28,7 @@ from experiments.pipeline.learning.rounds import STAGE as TRAINING
 from experiments.pipeline.learning.world_model import ACCURACY
 from experiments.reproduce.options import chosen_graphs, chosen_seeds, run_units
 from experiments.reproduce.papers.cleaning import BASIC, against_basic
-from experiments.reproduce.papers.players import DREAMED, REAL, add_runs, chosen_players, presets_of
+from experiments.reproduce.papers.players import DREAMED, REAL, add_runs, named_players, presets_of
 from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.plays import ON_PAPER, UNITS, units_of
 from experiments.reproduce.table import OVER_SEEDS, Table, of_seeds, spanned
@@ -38,6 +38,7 @@ from experiments.runs.run import of_round
 from taso_ext import RuleSet
 
 SEEDS = "0,1,2,3,4"
+AGENTS = (*REAL, *DREAMED)
 JUDGED = (ACCURACY, EXPLOIT, EVALUATION)
 """Stages that nothing is learned from."""
 FOR_REAL, DREAM = "in reality", "in its dream"
@@ -78,13 +79,13 @@ class Point(NamedTuple):
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this figure has."""
-    add_runs(parser, GRAPHS, SEEDS)
+    add_runs(parser, GRAPHS, SEEDS, AGENTS)
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Reads the runs, and does those that are not finished."""
     names, seeds = chosen_graphs(options, GRAPHS, QUICK), chosen_seeds(options, SEEDS)
-    players = chosen_players((*REAL, *DREAMED), options)
+    players = named_players(AGENTS, options)
     records = run_units(units_of(names, players, seeds, options.scale), options, progress)
     rows = list(rows_of(records))
     return Table(

@@ -21,7 +21,7 @@ import numpy as np
 
 from experiments.executors.units import Record
 from experiments.reproduce.options import chosen_graphs, chosen_seeds, run_units
-from experiments.reproduce.papers.players import DREAMED, REAL, add_runs, chosen_players, presets_of
+from experiments.reproduce.papers.players import DREAMED, REAL, add_runs, named_players, presets_of
 from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.plays import BEST_COST, ON_PAPER, units_of
 from experiments.reproduce.table import OVER_SEEDS, Experiment, Table, of_seeds
@@ -73,12 +73,12 @@ class Curves:
         return Experiment(description, self._add_options, self.reproduce)
 
     def _add_options(self, parser: argparse.ArgumentParser) -> None:
-        add_runs(parser, GRAPHS, self.seeds)
+        add_runs(parser, GRAPHS, self.seeds, self.rows)
 
     def reproduce(self, options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         """Reads the runs, and does those that are not finished."""
         names, seeds = chosen_graphs(options, GRAPHS, QUICK), chosen_seeds(options, self.seeds)
-        players = chosen_players(self.rows, options)
+        players = named_players(self.rows, options)
         records = run_units(units_of(names, players, seeds, options.scale), options, progress)
         rows = list(self.rows_of(records))
         return Table(

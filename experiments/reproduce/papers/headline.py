@@ -22,7 +22,7 @@ from experiments.reproduce.options import chosen_graphs, chosen_seeds, require_o
 from experiments.reproduce.papers import inference
 from experiments.reproduce.papers.cleaning import against_basic
 from experiments.reproduce.papers.inference import BY_CLOCK, ONNX_RUNTIME, Inferences, inferences, ratios_of, saved
-from experiments.reproduce.papers.players import presets_of
+from experiments.reproduce.papers.players import PLAYERS, add_rows, named_players, presets_of
 from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.plays import PRICES, units_of
 from experiments.reproduce.table import UNDEFINED, Table, mean_of
@@ -57,7 +57,7 @@ FORMATS = {
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this table has."""
     inference.add_options(parser)
-    inference.add_rows(parser)
+    add_rows(parser, PLAYERS)
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
@@ -68,7 +68,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """
     require_one_process(options)
     names, seeds = chosen_graphs(options, GRAPHS, QUICK), chosen_seeds(options, inference.SEEDS)
-    players = inference.papers_players(options)
+    players = named_players(PLAYERS, options)
     on_paper = run_units(units_of(names, players, seeds, options.scale), options, progress)
     found = inferences(options, progress, memory=False, reference=ONNX_RUNTIME, beside=(ONNX_RUNTIME, BY_CLOCK))
     rows = list(rows_of(on_paper, found))

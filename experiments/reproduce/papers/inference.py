@@ -29,11 +29,10 @@ from experiments.reproduce.options import (
     add_seeds,
     chosen_graphs,
     chosen_seeds,
-    named,
     require_one_process,
     run_units,
 )
-from experiments.reproduce.papers.players import PLAYERS, add_long, chosen_players
+from experiments.reproduce.papers.players import PLAYERS, add_long, named_players
 from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.never_slower import OurBest, our_best
 from experiments.reproduce.search.plays import PRICES, SECONDS, Play, Player
@@ -129,20 +128,6 @@ def add_options(parser: argparse.ArgumentParser, graphs: Sequence[str] = GRAPHS,
     add_long(parser)
 
 
-def add_rows(parser: argparse.ArgumentParser) -> None:
-    """Adds the option for the controllers of the papers' figures."""
-    parser.add_argument("--rows", metavar="A,B,…", help=f"controllers (all: {', '.join(PLAYERS)})")
-
-
-def papers_players(options: argparse.Namespace) -> dict[str, Player]:
-    """Returns the chosen controllers of the papers' figures, by the names of their rows.
-
-    Raises:
-      UserError: there is no such row.
-    """
-    return chosen_players(list(named(options.rows, PLAYERS, "row")), options)
-
-
 def add_measured(parser: argparse.ArgumentParser, graphs: Sequence[str], seeds: str) -> None:
     """Adds these options without the one for the full presets."""
     add_graphs(parser, ", ".join(graphs))
@@ -198,13 +183,13 @@ def inferences(
 
     Args:
       graphs: the default graphs.
-      players: the controllers by the names of their rows; None: `papers_players`.
+      players: the controllers by the names of their rows; None: those that `--rows` names of the papers' figures.
       memory, reference, beside: as in `inferences_of`.
     Raises:
       UserError: `--processes` is not 1, there is no such row, or something computes something else than its model.
     """
     names, seeds = chosen_graphs(options, graphs, QUICK), chosen_seeds(options, SEEDS)
-    players = papers_players(options) if players is None else players
+    players = named_players(PLAYERS, options) if players is None else players
     plays = _plays(names, players, seeds, chosen_costs(options), options)
     return inferences_of(plays, options, progress, memory=memory, reference=reference, beside=beside)
 

@@ -17,7 +17,7 @@ from experiments.executors.units import Record
 from experiments.pipeline.learning.evaluate import STAGE as EVALUATION
 from experiments.reproduce.options import chosen_graphs, chosen_seeds, run_units
 from experiments.reproduce.papers.cleaning import BASIC, with_basic
-from experiments.reproduce.papers.players import add_runs, chosen_players, presets_of
+from experiments.reproduce.papers.players import add_runs, named_players, presets_of
 from experiments.reproduce.papers.printed import OPTIMISATION_SECONDS
 from experiments.reproduce.search.controllers import GRAPHS, QUICK
 from experiments.reproduce.search.plays import ON_PAPER, Player, units_of
@@ -46,13 +46,13 @@ FORMATS = dict.fromkeys(("gain", "basic"), ".2f") | dict.fromkeys(("seconds", "l
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this figure has."""
-    add_runs(parser, GRAPHS, SEEDS)
+    add_runs(parser, GRAPHS, SEEDS, ROWS)
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Reads the runs, and does those that are not finished."""
     names, seeds = chosen_graphs(options, GRAPHS, QUICK), chosen_seeds(options, SEEDS)
-    players = chosen_players(ROWS, options)
+    players = named_players(ROWS, options)
     rows = times(players, names, seeds, options, progress)
     return Table(
         "Optimisation time",

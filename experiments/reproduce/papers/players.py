@@ -18,7 +18,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from experiments.config.run import RunConfig, load_config
-from experiments.reproduce.options import add_graphs, add_seeds
+from experiments.reproduce.options import add_graphs, add_seeds, named
 from experiments.reproduce.search.controllers import PEERS
 from experiments.reproduce.search.controllers import PLAYERS as ALL
 from experiments.reproduce.search.plays import Player
@@ -50,11 +50,17 @@ DREAMED, REAL = ("paper dream", "ppo dream"), ("paper real", "ppo real")
 """The rows that learn in a world model, and those that learn without one."""
 
 
-def add_runs(parser: argparse.ArgumentParser, graphs: Sequence[str], seeds: str) -> None:
-    """Adds the options of a figure of learning runs: graphs, seeds and `--long`, with their defaults."""
+def add_runs(parser: argparse.ArgumentParser, graphs: Sequence[str], seeds: str, rows: Iterable[str]) -> None:
+    """Adds the options of a figure of runs: graphs, seeds, rows and `--long`, with their defaults."""
     add_graphs(parser, ", ".join(graphs))
     add_seeds(parser, seeds)
+    add_rows(parser, rows)
     add_long(parser)
+
+
+def add_rows(parser: argparse.ArgumentParser, rows: Iterable[str]) -> None:
+    """Adds the option for some of the rows of a table or figure."""
+    parser.add_argument("--rows", metavar="A,B,…", help=f"controllers (all: {', '.join(rows)})")
 
 
 def add_long(parser: argparse.ArgumentParser) -> None:
@@ -71,6 +77,15 @@ def chosen_players(rows: Sequence[str], options: argparse.Namespace) -> dict[str
     known = {**ALL, **PEERS, **PLAYERS}
     players = {row: known[row] for row in rows}
     return {row: _longer(player) for row, player in players.items()} if options.long else players
+
+
+def named_players(rows: Iterable[str], options: argparse.Namespace) -> dict[str, Player]:
+    """Returns the players of those rows that the option names; all if it names none.
+
+    Raises:
+      UserError: there is no such row.
+    """
+    return chosen_players(list(named(options.rows, dict.fromkeys(rows), "row")), options)
 
 
 def presets_of(players: Mapping[str, Player]) -> str:

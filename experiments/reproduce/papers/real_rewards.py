@@ -34,11 +34,10 @@ from experiments.reproduce.options import (
     add_seeds,
     chosen_graphs,
     chosen_seeds,
-    named,
     require_one_process,
     run_units,
 )
-from experiments.reproduce.papers.players import REAL, add_long, chosen_players, presets_of
+from experiments.reproduce.papers.players import REAL, add_long, add_rows, chosen_players, named_players, presets_of
 from experiments.reproduce.search.default_runs import LAST
 from experiments.reproduce.search.plays import PRICES, SECONDS, Play
 from experiments.reproduce.table import OVER_SEEDS, UNDEFINED, WHOLE, Table, mean_of, of_seeds
@@ -114,7 +113,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_seeds(parser, SEEDS)
     add_device(parser)
     parser.add_argument("--runs", metavar="A,B,…", help=f"timings that a reward is averaged over ({RUNS['full']})")
-    parser.add_argument("--rows", metavar="A,B,…", help=f"agents (all: {', '.join(REAL)})")
+    add_rows(parser, REAL)
     add_long(parser)
 
 
@@ -123,12 +122,12 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     require_one_process(options)
     names, seeds = chosen_graphs(options, [GRAPH]), chosen_seeds(options, SEEDS)
     runs = numbers_of("--runs", options.runs or RUNS[options.scale], least=FEWEST_PAIRS)
-    rows = list(named(options.rows, dict.fromkeys(REAL), "agent"))
+    players = named_players(REAL, options)
     paid = [
         Paid.of(name, row, number, seed, options)
         for seed in seeds
         for name in names
-        for row in rows
+        for row in players
         for number in (None, *runs)
     ]
     units = [
@@ -136,7 +135,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         for each in paid
     ]
     records = run_units(units, options, progress, measures=True, times_tensorflow=False)
-    presets = presets_of(chosen_players(rows, options))
+    presets = presets_of(players)
     table = list(rows_of(records))
     return Table(
         f"Rewards by the clock, averaged over runs, on {options.device}",

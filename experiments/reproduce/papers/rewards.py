@@ -31,7 +31,7 @@ from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
 from experiments.reproduce.papers.cleaning import BASIC, with_basic
 from experiments.reproduce.papers.curves import averaged
-from experiments.reproduce.papers.players import DREAMED, add_long, chosen_players, presets_of
+from experiments.reproduce.papers.players import DREAMED, add_long, add_rows, named_players, presets_of
 from experiments.reproduce.papers.printed import REWARDS as PRINTED
 from experiments.reproduce.search.controllers import QUICK
 from experiments.reproduce.search.plays import ON_PAPER, Player, units_of
@@ -83,7 +83,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this figure has."""
     add_graphs(parser, ", ".join(GRAPHS))
     add_seeds(parser, SEEDS)
-    parser.add_argument("--rows", metavar="A,B,…", help=f"agents (all: {', '.join(DREAMED)})")
+    add_rows(parser, DREAMED)
     parser.add_argument("--rewards", metavar="A;B;…", help=f"rewards (all: {'; '.join(_all())})")
     add_long(parser)
 
@@ -91,7 +91,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Trains each agent with each reward; finished units are not done again."""
     names, seeds = chosen_graphs(options, GRAPHS, QUICK), chosen_seeds(options, SEEDS)
-    rows = chosen_players(list(named(options.rows, dict.fromkeys(DREAMED), "agent")), options)
+    rows = named_players(DREAMED, options)
     wanted = named(options.rewards, dict.fromkeys(_all()), "reward", separator=";")
     if options.scale == "smoke" and options.rewards is None:  # a quick look
         wanted = dict.fromkeys(FEW)

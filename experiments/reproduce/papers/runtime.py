@@ -19,7 +19,7 @@ from pathlib import Path
 from experiments.executors.units import Record
 from experiments.reproduce.papers import inference
 from experiments.reproduce.papers.inference import Inferences, inferences, ratios_of
-from experiments.reproduce.papers.players import presets_of
+from experiments.reproduce.papers.players import PLAYERS, add_rows, named_players, presets_of
 from experiments.reproduce.table import Table, interval_of_seeds, iqm_of_seeds
 from experiments.runs.progress import ProgressDisplay
 
@@ -40,7 +40,7 @@ OURS = {inference.BY_CLOCK, "ppo real", "ppo dream", "xrlflow"}
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this figure has."""
     inference.add_options(parser)
-    inference.add_rows(parser)
+    add_rows(parser, PLAYERS)
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
@@ -53,7 +53,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
         dict.fromkeys(("ms", "low", "high", "IQM"), ".4g"),
         rows,
         options.command_line,
-        "\n".join(f"- {line}" for line in found.about(presets_of(inference.papers_players(options)))),
+        "\n".join(f"- {line}" for line in found.about(presets_of(named_players(PLAYERS, options)))),
         finding(rows),
         {name: partial(draw, name, [row for row in rows if row["graph"] == name]) for name in found.records},
     )

@@ -21,7 +21,7 @@ import numpy as np
 from experiments.executors.units import Record
 from experiments.reproduce.papers import inference
 from experiments.reproduce.papers.inference import ONNX_RUNTIME, Inferences, inferences, ratios_of, saved
-from experiments.reproduce.papers.players import presets_of
+from experiments.reproduce.papers.players import PLAYERS, add_rows, named_players, presets_of
 from experiments.reproduce.papers.printed import INFERENCE
 from experiments.reproduce.table import UNDEFINED, Table, spanned
 from experiments.runs.progress import ProgressDisplay
@@ -59,7 +59,7 @@ FIGURES = (*FORMATS,)
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this table has."""
     inference.add_options(parser)
-    inference.add_rows(parser)
+    add_rows(parser, PLAYERS)
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
@@ -69,7 +69,7 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     about = [
         f"The reference is {found.labels[found.reference]}.",
         "Printed: Table II of RLFlow and Table 4.2 of the dissertation, which differ.",
-        *found.about(presets_of(inference.papers_players(options))),
+        *found.about(presets_of(named_players(PLAYERS, options))),
     ]
     return Table(
         "Time and memory of an inference",

@@ -69,6 +69,7 @@ def test_every_point_is_done_once_and_more_are_added(
     assert stored["over"] == ["dream.temperature=0,1", "seed=0..1", "dream.temperature=1,2", "seed=0,1"]
     assert {"table.csv", "table.md", "README.md", "figure.png"} <= {path.name for path in folder.iterdir()}
     assert f"6 units of {datetime.date.today().isoformat()} on {processor('cpu')}" in (folder / "README.md").read_text()
+    assert "Points are runs on " in (folder / "README.md").read_text()
 
 
 def test_a_failed_point_is_said_and_tried_again(done: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:

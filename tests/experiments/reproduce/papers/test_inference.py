@@ -18,7 +18,7 @@ from experiments.reproduce.baselines import comparison
 from experiments.reproduce.papers import headline, inference, runtime, table2
 from experiments.reproduce.papers.cleaning import against_basic
 from experiments.reproduce.papers.inference import BY_CLOCK, ONNX_RUNTIME, TENSORFLOW, Inferences, ratios_of
-from experiments.reproduce.papers.players import PLAYERS
+from experiments.reproduce.papers.players import PLAYERS, named_players
 from experiments.reproduce.papers.printed import INFERENCE
 from experiments.reproduce.search.never_slower import OurBest
 from taso_ext.onnx_io.reading import read_model
@@ -122,7 +122,7 @@ def test_both_papers_stand_beside_the_rows_that_they_print() -> None:
 
 
 def test_rows_are_chosen_by_name(capsys: pytest.CaptureFixture[str]) -> None:
-    chosen = inference.papers_players(SimpleNamespace(rows="ppo dream,taso", long=False))  # type: ignore[arg-type]
+    chosen = named_players(PLAYERS, SimpleNamespace(rows="ppo dream,taso", long=False))  # type: ignore[arg-type]
     assert list(chosen) == ["ppo dream", "taso"]
     for table in ("table2", "fig-runtime", "headline"):
         said = failure(capsys, "reproduce", table, TINY, "--scale", "smoke", "--rows", "papers dream")

@@ -173,7 +173,7 @@ def test_unknown_rewards_and_agents_are_one_clear_error(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert "No reward is called 'R9'" in failure(capsys, "reproduce", "fig-rewards", TINY, "--rewards", "R9")
-    assert "No agent is called 'mcts'" in failure(capsys, "reproduce", "fig-rewards", TINY, "--rows", "mcts")
+    assert "No row is called 'mcts'" in failure(capsys, "reproduce", "fig-rewards", TINY, "--rows", "mcts")
 
 
 @pytest.mark.full

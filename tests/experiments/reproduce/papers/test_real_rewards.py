@@ -61,7 +61,7 @@ def test_one_timing_is_too_few(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert "--runs" in failure(capsys, "reproduce", "fig-real-rewards", TINY, "--runs", "1,2")
-    assert "No agent is called 'mcts'" in failure(capsys, "reproduce", "fig-real-rewards", TINY, "--rows", "mcts")
+    assert "No row is called 'mcts'" in failure(capsys, "reproduce", "fig-real-rewards", TINY, "--rows", "mcts")
 
 
 @pytest.mark.full
