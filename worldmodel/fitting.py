@@ -31,7 +31,10 @@ from worldmodel.training import Metrics, OnStep
 from worldmodel.world_model import WorldModel
 
 OnStageStep = Callable[[str, Metrics], None]
-"""A callback that gets the stage, "encoder" or "mdn_rnn", and the metrics of a step."""
+"""A callback that gets the stage, "encoder", "embeddings" or "mdn_rnn", and the metrics of a step.
+
+A step of "embeddings" is an encoded graph, and has no metrics but their number.
+"""
 
 
 def fit(
@@ -73,7 +76,16 @@ def fit(
         seed=seed,
         directory=_part(directory, "encoder"),
     ).run(on_step=_stage("encoder", on_step))
-    model = with_untrained_dynamics(data, signature, config, encoder, seed=seed, datasets=datasets)
+    encoded = _stage("embeddings", on_step)
+    model = with_untrained_dynamics(
+        data,
+        signature,
+        config,
+        encoder,
+        seed=seed,
+        datasets=datasets,
+        on_encoded=None if encoded is None else lambda graphs: encoded({"step": graphs}),
+    )
     _train_dynamics(model, data, config.mdn_rnn_training, seed, directory, on_step)
     return model
 
@@ -152,17 +164,19 @@ def with_untrained_dynamics(
     *,
     seed: int,
     datasets: list[EncoderDataset],
+    on_encoded: Callable[[int], None] | None = None,
 ) -> WorldModel:
     """Returns a world model with untrained dynamics, which hold what they take from the data without training.
 
     Args:
       datasets: the data sets that the encoder was trained on.
+      on_encoded: called with the number of graphs that are encoded by then.
     """
     tf.random.set_seed(seed)  # again: a resumed run has drawn other numbers by now
     slots = _slots(data, config.mdn_rnn)
     dynamics = MdnRnn(config.mdn_rnn, _sizes(data, encoder, slots))
     encoder_states = sum(each.num_states for each in datasets)
-    model = untrained(signature, encoder, dynamics, data, slots, encoder_states=encoder_states)
+    model = untrained(signature, encoder, dynamics, data, slots, encoder_states=encoder_states, on_encoded=on_encoded)
     if dynamics.cost.per_reward is not None:
         dynamics.cost.per_reward.assign(_cost_per_reward(model, data.parts))
     return model

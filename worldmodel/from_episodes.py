@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,15 +85,17 @@ def untrained(
     slots: np.ndarray,
     *,
     encoder_states: int = 0,
+    on_encoded: Callable[[int], None] | None = None,
 ) -> WorldModel:
     """Makes a world model of a trained encoder and of dynamics, which stay as they are.
 
     Args:
       slots: see `neighbour_slots`.
       encoder_states: number of distinct states that the encoder was trained on.
+      on_encoded: called with the number of graphs that are encoded by then.
     """
     embeddings = Embeddings(encoder, signature.features)
-    raw = embeddings(data.buffer.used_graphs())
+    raw = embeddings(data.buffer.used_graphs(), on_encoded)
     visited = {start: np.stack([raw[h] for h in part.used_graphs()]) for start, part in data.parts.items()}
     is_real = encoder.config.categories == 0
     centres = {start: each.mean(axis=0) * is_real for start, each in visited.items()}

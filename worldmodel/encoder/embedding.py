@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -40,12 +40,20 @@ class Embeddings:
         """Returns a copy with the same encoder and the same known graphs; later ones are not shared."""
         return Embeddings(self._encoder, self._features, self.known)
 
-    def __call__(self, graphs: Mapping[str, GraphLike]) -> dict[str, np.ndarray]:
-        """Returns the raw embeddings float32 [Z] of graphs by hash; encodes unknown graphs in batches."""
+    def __call__(
+        self, graphs: Mapping[str, GraphLike], on_encoded: Callable[[int], None] | None = None
+    ) -> dict[str, np.ndarray]:
+        """Returns the raw embeddings float32 [Z] of graphs by hash; encodes unknown graphs in batches.
+
+        Args:
+          on_encoded: called after each batch with the number of all graphs that are known by then.
+        """
         new = iter([graph_hash for graph_hash in graphs if graph_hash not in self.known])
         while batch := list(itertools.islice(new, ENCODE_BATCH)):
             raw = self._encode(to_graphs_tuple([graphs[graph_hash] for graph_hash in batch])).numpy()
             self.known.update(zip(batch, raw, strict=True))
+            if on_encoded is not None:
+                on_encoded(len(self.known))
         return {graph_hash: self.known[graph_hash] for graph_hash in graphs}
 
     def of_operators(self, graph: GraphLike) -> np.ndarray:

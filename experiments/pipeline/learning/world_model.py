@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # the stage imports TensorFlow when it runs
     from worldmodel.signature import Signature
     from worldmodel.world_model import WorldModel
 
-ENCODER, MDN_RNN, ACCURACY = "encoder", "mdn-rnn", "accuracy"
+ENCODER, EMBEDDINGS, MDN_RNN, ACCURACY = "encoder", "embeddings", "mdn-rnn", "accuracy"
 BUNDLE = "world_model"
 """Name of the world model among the checkpoints."""
 STEPS = (1, 5, 10, 20)
@@ -72,6 +72,7 @@ def train_world_model(run: Run, loaded: Loaded, buffer: EpisodeBuffer) -> RoundM
     config = run.config.world_model
     parts = {
         "encoder": _Part(ENCODER, "train the encoder", config.encoder_training.steps),
+        "embeddings": _Part(EMBEDDINGS, "encode all graphs", len(buffer.used_graphs())),
         "mdn_rnn": _Part(MDN_RNN, "train the MDN-RNN", config.mdn_rnn_training.steps),
     }
     with _TrainingStages(run, parts) as stages:
@@ -230,12 +231,13 @@ class _TrainingStages:
         part, done = self._parts[name], int(metrics["step"])
         if part.stage not in self._bars:
             self._begin(part)
-        if part.stage not in self._logged:
+        figures = {name: value for name, value in metrics.items() if name != "step"}
+        if figures and part.stage not in self._logged:
             self._run.metrics.rewind(part.stage, done)  # the steps after the last checkpoint are repeated
             self._logged.add(part.stage)
-        figures = {name: value for name, value in metrics.items() if name != "step"}
-        self._run.metrics.append(part.stage, done, figures)
-        self._bars[part.stage].update(done, loss=metrics["loss"])
+        if figures:
+            self._run.metrics.append(part.stage, done, figures)
+        self._bars[part.stage].update(done, **{name: figures[name] for name in figures if name == "loss"})
 
     def _begin(self, part: _Part) -> None:
         self._open.close()

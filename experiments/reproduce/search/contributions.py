@@ -2,9 +2,9 @@
 
 rlflow reproduce contributions
 
-The results are those of `rlflow reproduce never-slower`. Of each one, the rewrites by the rules of one family, a file
-of `taso_ext/rules`, are left out, with those rewrites that need them. What remains is timed against the whole result,
-all families of a graph in one interleaved run.
+The results are those of `rlflow reproduce never-slower`, which takes up to ten minutes for each graph. Of each one,
+the rewrites by the rules of one family, a file of `taso_ext/rules`, are left out, with those rewrites that need them.
+What remains is timed against the whole result, all families of a graph in one interleaved run.
 """
 
 from __future__ import annotations
