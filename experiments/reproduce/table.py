@@ -73,7 +73,7 @@ class Table:
     provenance: str = ""
 
     def markdown(self) -> str:
-        """Returns the text of table.md: the table with the meaning of its columns below it."""
+        """Returns the text of table.md: what the table says, the table, and the meaning of its columns below it."""
         lines = self._head()
         if self.summary:
             lines += [*self.summary._body(), "", "## All figures", ""]
@@ -93,9 +93,8 @@ class Table:
         return "\n".join([*self._head(), *self.summary._body(), "", rest]) + "\n"
 
     def readme(self) -> str:
-        """Returns the text of README.md: the command, what the table says, its settings and its files."""
+        """Returns the text of README.md: what the table says, its settings and its files."""
         lines = self._head()
-        lines += [self.finding, ""] if self.finding else []
         settings = [part for part in (self.notes, self.provenance) if part]
         lines += ["## Settings", *(text for part in settings for text in ("", part)), ""] if settings else []
         lines += [
@@ -134,14 +133,14 @@ class Table:
         return dict(zip(names, self.figures.values(), strict=True))
 
     def _head(self) -> list[str]:
-        return [f"# {self.title}", "", f"`{self.command}`", ""]
+        return [f"# {self.title}", "", f"`{self.command}`", "", *([self.finding, ""] if self.finding else [])]
 
     def _body(self) -> list[str]:
         lines = ["| " + " | ".join(self.columns) + " |"]
         lines.append("|" + "|".join("---" if i == 0 else "---:" for i in range(len(self.columns))) + "|")
         lines += ["| " + " | ".join(self._cell(row, key) for key in self.columns) + " |" for row in self.rows]
         lines += ["", *(f"- `{key}`: {meaning}" for key, meaning in self.columns.items())]
-        return lines + (["", self.notes] if self.notes else [])
+        return lines + [text for part in (self.notes, self.provenance) if part for text in ("", part)]
 
     def _cell(self, row: Row, key: str) -> str:
         value = row.get(key, "")

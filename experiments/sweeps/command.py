@@ -171,4 +171,4 @@ def _show(folder: Path, options: argparse.Namespace) -> None:
     table = shown(folder, records, command, **options_of_table, drawn=drawn, about=shared_settings(stored))
     table.write(folder)
     print(table.markdown(), end="")
-    print(f"\n{table.finding}\n\n{folder / 'figure.png'}")
+    print(f"\n{folder / 'figure.png'}")
