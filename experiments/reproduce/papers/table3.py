@@ -119,13 +119,19 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
       UserError: a world is unknown, or needs prices that are not named.
     """
     worlds = named(options.worlds, WORLDS, "world", separator=";")
-    if PRICES in worlds and options.prices is None and options.scale == "smoke":
-        if options.worlds is not None:
-            raise UserError(f"The world '{PRICES}' replays prices: name those of tiny graphs with --prices FILE.")
-        progress.note(f"The world '{PRICES}' is left out, because no --prices of tiny graphs are named.")
-        worlds = {name: world for name, world in worlds.items() if name != PRICES}
+    if PRICES in worlds and options.prices is None:
+        names = chosen_graphs(options, TIMED_GRAPHS)
+        if set(names) <= set(TIMED_GRAPHS):
+            options.prices = str(RECORDED)
+        elif options.worlds is not None:
+            raise UserError(
+                f"The world '{PRICES}' replays prices, and {RECORDED} has none of {', '.join(names)}: name a database "
+                f"that has with --prices FILE."
+            )
+        else:
+            progress.note(f"The world '{PRICES}' is left out, because no --prices of {', '.join(names)} are named.")
+            worlds = {name: world for name, world in worlds.items() if name != PRICES}
     if PRICES in worlds:
-        options.prices = options.prices or str(RECORDED)
         require_prices(Path(options.prices))
     temperatures = options.temperatures or DEFAULT[options.scale]
     seeds = chosen_seeds(options, SEEDS[options.scale])

@@ -132,7 +132,7 @@ def test_a_sweep_of_the_temperature_answers_in_words(
     assert f"{TINY}, best, on paper: 2 seeds are too few to see whether `dream.temperature` makes a" in said
     assert "World `best, on paper`: preset `demo` with " in said and "paper-cut" not in said
     assert len(list(Path("runs/reproduce/table3").glob("figure-*.png"))) == 2
-    assert "name those of tiny graphs with --prices" in failure(
+    assert "has none of bert-base-tiny: name a database that has with --prices" in failure(
         capsys, "reproduce", "table3", "--scale", "smoke", "--worlds", "best, noisy prices"
     )
 
