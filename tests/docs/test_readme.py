@@ -1,4 +1,4 @@
-"""The first table of the README shows the figures of `rlflow reproduce peers`."""
+"""The first tables of the README show the figures of `rlflow reproduce peers` and of `rlflow reproduce headline`."""
 
 from __future__ import annotations
 
@@ -29,17 +29,27 @@ def figures() -> dict[tuple[str, str], tuple[float, float]]:
     return {(row["graph"], row["row"]): (float(row["600 s"]), float(row["end"])) for row in rows}
 
 
-def first_table() -> list[list[str]]:
-    """Returns the cells of the README's first table, its head first."""
+BY_THE_CLOCK = {
+    "greedy": "greedy",
+    "TASO's search": "taso",
+    "PPO on the engine": "ppo real",
+    "PPO in dreams": "ppo dream",
+    "the papers' agent in dreams": "paper dream",
+    "`rlflow optimise`": "rlflow optimise",
+}
+"""The rows of `headline` that a column shows."""
+
+
+def table(number: int) -> list[list[str]]:
+    """Returns the cells of one of the README's tables, its head first."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    lines = re.search(r"\n\n((?:\|.*\n)+)", text)
-    assert lines is not None
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1].splitlines()]
+    lines = re.findall(r"\n\n((?:\|.*\n)+)", text)[number]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines.splitlines()]
     return [rows[0], *rows[2:]]
 
 
 def test_the_first_table_has_the_figures_of_peers() -> None:
-    known, (head, *rows) = figures(), first_table()
+    known, (head, *rows) = figures(), table(0)
     assert head == ["graph", *COLUMNS] and len(rows) == 7
     for graph, *cells in rows:
         shown = [re.findall(r"\d+\.\d", cell) for cell in cells]
@@ -53,3 +63,18 @@ def test_the_first_table_has_the_figures_of_peers() -> None:
         best = f"{max(float(number) for numbers in shown for number in numbers):.1f}"
         bold = [number for cell in cells for number in re.findall(r"\*\*(\d+\.\d)\*\*", cell)]
         assert bold == [number for numbers in shown for number in numbers if number == best], graph
+
+
+def test_the_second_table_has_the_figures_of_the_headline() -> None:
+    known = {}
+    for path in (ROOT / "experiments/results/headline").glob("table*.csv"):
+        with path.open(encoding="utf-8") as lines:
+            known |= {(row["graph"], row["row"]): row for row in csv.DictReader(lines)}
+    head, *rows = table(1)
+    assert head == ["graph", *BY_THE_CLOCK] and {row[0].lower() for row in rows} == {graph for graph, _ in known}
+    for graph, *cells in rows:
+        for name, cell in zip(BY_THE_CLOCK.values(), cells, strict=True):
+            row = known.get((graph.lower(), name))
+            parts = [] if row is None else [row[key] for key in ("paper", "clock")]
+            said = "; ".join(each if each == "–" else f"{round(float(each), 1) + 0.0:.1f}" for each in parts) or "–"
+            assert cell.replace("−", "-").replace("*", "") == said, (graph, name)
