@@ -71,6 +71,8 @@ def test_the_second_table_has_the_figures_of_the_headline() -> None:
         with path.open(encoding="utf-8") as lines:
             known |= {(row["graph"], row["row"]): row for row in csv.DictReader(lines)}
     head, *rows = table(1)
+    names = {"BERT-Tiny": "bert-l2-h128"}
+    rows = [[names.get(graph, graph), *cells] for graph, *cells in rows]
     assert head == ["graph", *BY_THE_CLOCK] and {row[0].lower() for row in rows} == {graph for graph, _ in known}
     for graph, *cells in rows:
         for name, cell in zip(BY_THE_CLOCK.values(), cells, strict=True):
