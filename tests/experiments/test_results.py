@@ -26,7 +26,8 @@ LINK = re.compile(r"\]\(([^)#:\s]+)\)")
 def test_every_table_has_its_folder(folder: Path) -> None:
     assert (folder / "README.md").is_file()
     assert (folder / "table.csv").is_file() or (folder / "table.md").is_file()
-    known = re.compile(r"README\.md|tried\.md|units|cuda|tensorrt|table(-[a-z0-9]+)?\.(csv|md)|figure(-.+)?\.(svg|png)")
+    folders, pages = r"units|cuda|tensorrt", r"README\.md|tried\.md|cpu\.sqlite"
+    known = re.compile(rf"{folders}|{pages}|table(-[a-z0-9]+)?\.(csv|md)|figure(-.+)?\.(svg|png)")
     assert not [path.name for path in folder.iterdir() if not known.fullmatch(path.name)]
 
 
