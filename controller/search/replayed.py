@@ -89,13 +89,8 @@ class StopCause(StrEnum):
     MEMORY = "memory"
     INTERRUPTED = "interrupted"
 
-    @property
-    def words(self) -> str:
-        """What follows `it stopped because`."""
-        return _WORDS[self]
 
-
-_WORDS = {
+_BECAUSE = {
     StopCause.EXHAUSTED: "nothing was left to search",
     StopCause.LOCAL_OPTIMUM: "no step from its best graph makes it cheaper",
     StopCause.BUDGET: "its budget was used up",
@@ -131,7 +126,7 @@ class StopReason:
         return dataclasses.replace(self, after_passes=True)
 
     def __str__(self) -> str:
-        parts = [self.cause.words]
+        parts = [_BECAUSE[self.cause]]
         if self.evicted:
             parts.append(f"{self.evicted:,} rewrites, the dearest, were given up for want of memory")
         for count, what in ((self.unpriced_rewrites, "rewrites"), (self.unpriced_passes, "passes")):

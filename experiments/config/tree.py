@@ -52,21 +52,11 @@ def replaced(config: Config, values: Mapping[str, Any], source: str, prefix: str
 def _meant(config: Any, key: str, prefix: str) -> str:
     """Returns which setting an unknown key may mean, as a path in the whole tree, and what there is beside it."""
     known = sorted(field.name for field in dataclasses.fields(config))
-    elsewhere = [path for path in _paths(config) if path.rpartition(".")[2] == key]
+    elsewhere = [path for path, _ in leaves(as_mapping(config)) if path.rpartition(".")[2] == key]
     close = near(key, known)
     meant = elsewhere or ([] if close is None else [close])
     hint = f"Did you mean {' or '.join(repr(prefix + path) for path in meant)}? " if meant else ""
     return f"{hint}Known: {', '.join(known)}."
-
-
-def _paths(config: Any) -> Iterator[str]:
-    """Yields the dotted paths of all values in a (nested) dataclass."""
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if dataclasses.is_dataclass(value):
-            yield from (f"{field.name}.{path}" for path in _paths(value))
-        else:
-            yield field.name
 
 
 def takes_integers(config: Any, path: str) -> bool:
@@ -118,6 +108,15 @@ def put(tree: dict[str, Any], path: str, value: Any, source: str) -> None:
 def as_mapping(config: Any) -> dict[str, Any]:
     """Returns the nested plain values of a config, as `replaced` takes them and JSON stores them (tuples as lists)."""
     return {key: _plain(value) for key, value in dataclasses.asdict(config).items()}
+
+
+def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the dotted paths and values of nested plain values; an empty section is a value."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def _plain(value: Any) -> Any:

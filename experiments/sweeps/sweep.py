@@ -20,7 +20,7 @@ from typing import Any
 
 from experiments.config.effect import OF_WORLD_MODELS, effective
 from experiments.config.run import OF_CONTROLLERS, RunConfig, load_config
-from experiments.config.tree import as_mapping, parse_overrides, put, replaced, takes_integers
+from experiments.config.tree import as_mapping, leaves, parse_overrides, put, replaced, takes_integers
 from experiments.errors import UserError
 from experiments.executors import provenance
 from experiments.executors.local import Executor, Unit, without_compiling
@@ -244,19 +244,10 @@ def _identity(model: str, base: RunConfig) -> dict[str, Any]:
 
 def shared_settings(stored: Mapping[str, Any]) -> str:
     """Returns a sentence on the model of a sweep and on its base settings, given the contents of its file."""
-    base, usual = (dict(_flat(tree)) for tree in (stored["base"], as_mapping(RunConfig())))
+    base, usual = (dict(leaves(tree)) for tree in (stored["base"], as_mapping(RunConfig())))
     changed = [f"{path}={value}" for path, value in base.items() if usual.get(path) != value]
     settings = f"with {', '.join(changed)}" if changed else "with the default settings"
     return f"Points are runs on {stored['model']} {settings}."
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields the dotted paths and values of nested settings, as JSON has them."""
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def read_sweep(folder: Path) -> dict[str, Any]:

@@ -131,14 +131,13 @@ def write_results_page(folder: Path, path: Path) -> None:
     chapters = _chapters(found, _text(folder / ABOUT))
     found = [kept for tables in chapters.values() for kept in tables]
     numbers = {kept.folder: number for number, kept in enumerate(found) if not kept.is_further}
-    firsts_alone = (kept for kept in found if not kept.is_further)
-    specs = {kept.folder: spec for kept in firsts_alone if (spec := _interval_spec(kept)) is not None}
+    specs = {kept.folder: spec for kept in found if (spec := _interval_spec(kept)) is not None}
     title = f"Tables in {folder.resolve().name}"
     body = [
         tag("h1", title),
         tag("p", f"{len(found)} tables. Columns sort, and headings say what they mean.", class_="soft"),
         *(_contents(heading, tables, numbers) for heading, tables in chapters.items()),
-        *(_section(number, kept, kept.folder in specs and not kept.is_further) for number, kept in enumerate(found)),
+        *(_section(number, kept, not kept.is_further and kept.folder in specs) for number, kept in enumerate(found)),
     ]
     data, programs = ({"charts": specs}, [charts.programs()]) if specs else ({}, [])
     advice = "Name a folder with fewer or shorter tables."
@@ -189,9 +188,9 @@ def _open(rows: int) -> dict[str, str]:
 
 
 def _interval_spec(kept: Kept) -> charts.Spec | None:
-    """Returns a chart of the figure that has an interval in each row; None if the table has none, or too many."""
+    """Returns a chart of the figure that has an interval in each row of a first table; None if it has none, or many."""
     figure = next((each for each in NEUTRAL if {each, "low", "high"} <= set(kept.columns)), None)
-    if figure is None or len(kept.rows) > MOST_DRAWN:
+    if kept.is_further or figure is None or len(kept.rows) > MOST_DRAWN:
         return None
     rows = list(_intervals(kept, figure))
     return charts.interval_chart(rows, figure, neutral=NEUTRAL[figure]) if rows else None
