@@ -21,6 +21,8 @@ from experiments.runs.directory import without_nonfinite
 SCRIPTS = ("layout.js", "graph.js", "page.js")
 LARGEST_PAGE = 5_000_000
 """Bytes that a page may have, so that it can be sent and opened everywhere."""
+MOST_ROWS = 400
+"""Rows of a table of results that a page shows; those of the longest tables would be a third of it."""
 FILTERED_FROM = 15
 """Rows from which a table has a box to filter them."""
 LONG_TEXT = 45

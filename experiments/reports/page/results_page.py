@@ -14,7 +14,7 @@ from PIL import Image
 
 from experiments.errors import UserError
 from experiments.reports.page import charts
-from experiments.reports.page.document import Cell, Markup, Picture, document, image, prose, table, tag
+from experiments.reports.page.document import MOST_ROWS, Cell, Markup, Picture, document, image, prose, table, tag
 from taso_ext.files import write_text
 
 TABLE, FURTHER, ABOUT = "table.csv", "table-*.csv", "README.md"
@@ -26,8 +26,6 @@ SORTED_BY = 7
 """Digits of a number in the page that is not whole."""
 COLOURS = 64
 """Colours of a picture in the page: enough for lines with smooth edges and for the shades of a heat map."""
-MOST_ROWS = 400
-"""Rows of a table that the page shows; those of the longest tables would be a third of it."""
 MOST_DRAWN = 60
 """Rows of a table above which a chart of all of them would be too long to read."""
 

@@ -13,8 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from experiments.cli import main
-from experiments.reports.page.document import LARGEST_PAGE
-from experiments.reports.page.results_page import MOST_ROWS
+from experiments.reports.page.document import LARGEST_PAGE, MOST_ROWS
 from experiments.runs.directory import MetricsLog
 from tests.commands import failure
 from tests.experiments.reports.chromium import Chromium

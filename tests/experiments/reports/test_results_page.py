@@ -16,7 +16,7 @@ from PIL import Image
 from experiments.errors import UserError
 from experiments.reports.command import KEPT
 from experiments.reports.page import extra
-from experiments.reports.page.document import LARGEST_PAGE
+from experiments.reports.page.document import LARGEST_PAGE, MOST_ROWS
 
 PROGRAMS_BYTES = 900_000
 """The size of the programs that draw the charts: Vega, Vega-Lite and vega-embed."""
@@ -58,7 +58,7 @@ def test_the_page_of_all_kept_tables_is_small_enough(results_page: Any, tmp_path
 
 
 def test_a_long_table_says_where_its_other_rows_are(results_page: Any, tmp_path: Path) -> None:
-    rows = results_page.MOST_ROWS + 1
+    rows = MOST_ROWS + 1
     (tmp_path / "long").mkdir()
     (tmp_path / "long" / "table.csv").write_text("a\n" + "".join(f"{row}\n" for row in range(rows)))
     results_page.write_results_page(tmp_path, tmp_path / "results.html")
