@@ -18,7 +18,7 @@ from pathlib import Path
 from environment.counting import Counts, count, counting
 from environment.processes import begin_worker, end_workers, starting_workers
 from taso_ext.files import UNREADABLE_ARRAYS
-from worldmodel.data.episodes import BehaviourPolicy, EpisodeBuffer, RewriteEnv, collect
+from worldmodel.data.episodes import BehaviourPolicy, Episode, EpisodeBuffer, RewriteEnv, collect
 from worldmodel.errors import CollectionStopped
 
 EPISODES_PER_SHARD = 50
@@ -61,6 +61,8 @@ class Collection:
 
 OnShard = Callable[[EpisodeBuffer, int], None]
 """A callback that gets a shard and the number of episodes up to its end."""
+OnEpisode = Callable[[Episode], None]
+"""A callback that gets an episode as soon as it is over."""
 
 
 def collect_shards(
@@ -68,6 +70,7 @@ def collect_shards(
     *,
     processes: int = 1,
     on_shard: OnShard | None = None,
+    on_episode: OnEpisode | None = None,
     poll: Callable[[], None] | None = None,
 ) -> EpisodeBuffer:
     """Returns all episodes of a collection, in order; plays those that do not exist yet.
@@ -75,6 +78,7 @@ def collect_shards(
     Args:
       processes: how many processes play; 1: this process plays itself.
       on_shard: called with each shard in order, as soon as it and all shards before it exist.
+      on_episode: called after each episode that this process plays.
       poll: called at least twice a second while other processes play; it may raise to stop them.
     Raises:
       CollectionStopped: if one of the processes was killed.
@@ -82,7 +86,11 @@ def collect_shards(
     collection.directory.mkdir(parents=True, exist_ok=True)
     missing = [number for number in range(collection.num_shards) if not _is_whole(collection.shard(number))]
     workers, waited_for = min(processes, len(missing)), set(missing)
-    played = _played(collection, missing) if workers < 2 else _played_by_others(collection, missing, workers, poll)
+    played = (
+        _played(collection, missing, on_episode)
+        if workers < 2
+        else _played_by_others(collection, missing, workers, poll)
+    )
     whole: EpisodeBuffer | None = None
     at_hand: dict[int, EpisodeBuffer | None] = {}
     for number in range(collection.num_shards):
@@ -116,17 +124,19 @@ def _is_whole(path: Path) -> bool:
         return False
 
 
-def _played(collection: Collection, numbers: list[int]) -> Iterator[tuple[int, EpisodeBuffer | None]]:
+def _played(
+    collection: Collection, numbers: list[int], on_episode: OnEpisode | None
+) -> Iterator[tuple[int, EpisodeBuffer | None]]:
     """Plays shards in this process; yields (number, shard)."""
     env = collection.make_env() if numbers else None
     for number in numbers:
         assert env is not None
-        yield number, _play(collection, env, number)
+        yield number, _play(collection, env, number, on_episode)
 
 
-def _play(collection: Collection, env: RewriteEnv, number: int) -> EpisodeBuffer:
+def _play(collection: Collection, env: RewriteEnv, number: int, on_episode: OnEpisode | None = None) -> EpisodeBuffer:
     first, count = collection.range(number)
-    shard = collect(env, collection.make_policy(env), count, collection.seed, first=first)
+    shard = collect(env, collection.make_policy(env), count, collection.seed, first=first, on_episode=on_episode)
     shard.save(collection.shard(number))
     return shard
 

@@ -20,7 +20,7 @@ from experiments.pipeline.loading.load import Loaded
 from experiments.runs.progress import Bar
 from experiments.runs.run import Run, in_round, of_round, seed_for
 from experiments.runs.signals import raise_if_received
-from worldmodel.data.collection import EPISODES_PER_SHARD, Collection, OnShard, collect_shards
+from worldmodel.data.collection import EPISODES_PER_SHARD, Collection, OnEpisode, OnShard, collect_shards
 from worldmodel.data.episodes import BehaviourPolicy, Episode, EpisodeBuffer, indexed_by_rank
 from worldmodel.errors import IncompatibleEpisodes
 
@@ -63,7 +63,11 @@ def collect_episodes(run: Run, loaded: Loaded) -> EpisodeBuffer:
             run.directory.keep_counts(STAGE)  # shards stay
             bar.update(done if settings.steps is None else min(steps, total), best_percent=best)
 
-        return random_play(run.config, _collected(collection, run.config, note))
+        def show(episode: Episode) -> None:
+            if settings.steps is None:
+                bar.update(min(episode.index + 1, total), best_percent=best)
+
+        return random_play(run.config, _collected(collection, run.config, note, show))
 
 
 def behaviour(env: GraphSubstitutionEnv, *, config: RunConfig, seed: int) -> BehaviourPolicy:
@@ -73,13 +77,17 @@ def behaviour(env: GraphSubstitutionEnv, *, config: RunConfig, seed: int) -> Beh
     return DirectedAgent(env, agent, settings.directed) if settings.directed else agent
 
 
-def _collected(collection: Collection, config: RunConfig, on_shard: OnShard | None = None) -> EpisodeBuffer:
+def _collected(
+    collection: Collection, config: RunConfig, on_shard: OnShard | None = None, on_episode: OnEpisode | None = None
+) -> EpisodeBuffer:
     """Returns whole shards with at least as many episodes as the settings ask for; plays those that are missing."""
     settings = config.collect
 
     def episodes(count: int) -> EpisodeBuffer:
         asked = dataclasses.replace(collection, episodes=count)
-        return collect_shards(asked, processes=settings.processes, on_shard=on_shard, poll=raise_if_received)
+        return collect_shards(
+            asked, processes=settings.processes, on_shard=on_shard, on_episode=on_episode, poll=raise_if_received
+        )
 
     if settings.steps is None:
         return episodes(settings.episodes)

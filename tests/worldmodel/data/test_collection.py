@@ -40,9 +40,14 @@ def assert_equal(left: EpisodeBuffer, right: EpisodeBuffer) -> None:
 
 def test_shards_are_one_collection(collection: Collection) -> None:
     seen: list[int] = []
-    buffer = collect_shards(collection, on_shard=lambda shard, done: seen.append(done))
+    episodes: list[int] = []
+    buffer = collect_shards(
+        collection,
+        on_shard=lambda shard, done: seen.append(done),
+        on_episode=lambda episode: episodes.append(episode.index),
+    )
     assert_equal(buffer, collect(collection.make_env(), uniform_policy(0.02), 10, seed=3))
-    assert seen == [4, 8, 10]
+    assert seen == [4, 8, 10] and episodes == list(range(10))
     names = ["episodes-000000-000003.npz", "episodes-000004-000007.npz", "episodes-000008-000009.npz"]
     assert sorted(path.name for path in collection.directory.iterdir()) == names
 
