@@ -39,14 +39,17 @@ from experiments.reproduce.search.plays import PRICES, SECONDS, Play, Player
 from experiments.reproduce.table import WHOLE, of_seeds
 from experiments.runs.progress import ProgressDisplay
 from taso_ext.onnx_io.checked_model import CheckedModel
+from taso_ext.onnx_io.model import OnnxModel
 
 TABLE = "table2"
 TENSORFLOW, ONNX_RUNTIME = "tf-grappler", "ort-all"
 RUNTIMES = (TENSORFLOW, "openvino", "tensorrt", ONNX_RUNTIME)
 """The runtimes, on the graph as the zoo builds it; those that the device has."""
+CLEANED = {"cleaned": "full", "basic": "basic"}
+"""The rows of the graph that is only cleaned up, which ONNX Runtime runs, and how much (`--clean`)."""
 BY_CLOCK = "rlflow optimise"
 """The row of our program with its defaults, whose runs are those of `never-slower`."""
-BESIDE = (*RUNTIMES, BY_CLOCK)
+BESIDE = (*RUNTIMES, *CLEANED, BY_CLOCK)
 """What stands beside the controllers."""
 SEEDS = "0,1,2,3,4"
 
@@ -86,7 +89,7 @@ class Inference:
       graph: its name in the zoo.
       plays: the runs whose graphs are timed, by row.
       ours: the result of our program with its defaults; None: without it.
-      tools: the runtimes by name.
+      tools: the runtimes, and the graphs that are only cleaned up, by name.
       reference: the name of the runtime or of the row that all are compared with.
       device: the device.
       scale: `smoke` or `full`.
@@ -226,6 +229,12 @@ def inferences_of(
     played = run_units(list(units.values()), options, progress, measures=measures, times_tensorflow=False)
     wanted = {name: make for name, make in makers(options.device).items() if name in beside}
     tools, absent = installed(wanted)
+    runtime = OnnxRuntime(options.device, THREADS)
+    tools |= {
+        row: Tool(f"the graph with the clean-up `{clean}` in {runtime.label}", runtime, partial(_cleaned, clean))
+        for row, clean in CLEANED.items()
+        if row in beside
+    }
     reference = reference or (TENSORFLOW if TENSORFLOW in tools else ONNX_RUNTIME)
     by_clock = names if BY_CLOCK in beside else ()
     ours = {name: our_best(name, options.scale, options.device, None, progress) for name in by_clock}
@@ -245,11 +254,16 @@ def inferences_of(
     records: dict[str, list[Record]] = {name: [] for name in names}
     for (graph, _), record in zip(plays, measured, strict=True):
         records[graph].append(record)
-    runtime = OnnxRuntime(options.device, THREADS).label
-    labels = {name: tools[name].label for name in RUNTIMES if name in tools}
-    labels |= {row: f"the graph of `{row}` in {runtime}" for row in (*players, *([BY_CLOCK] if ours else []))}
+    labels = {name: tools[name].label for name in (*RUNTIMES, *CLEANED) if name in tools}
+    labels |= {row: f"the graph of `{row}` in {runtime.label}" for row in (*players, *([BY_CLOCK] if ours else []))}
     notes = [f"Left out, {name}: {reason}" for name, reason in absent.items()]
     return Inferences(records, played, labels, reference, chosen_costs(options), [*notes, *_refusals(records)])
+
+
+def _cleaned(clean: str, model: CheckedModel) -> CheckedModel:
+    """Returns a model with its graph cleaned up and otherwise as it is."""
+    loaded = OnnxModel.load(model, clean=clean)
+    return loaded.export_checked(loaded.graph)
 
 
 def _plays(

@@ -25,7 +25,7 @@ from experiments.runs.progress import ProgressDisplay
 
 COLUMNS = {
     "graph": "as the zoo builds it",
-    "row": "a runtime on this graph, or the controller whose graph is run",
+    "row": "a runtime on this graph, the graph that is only cleaned up, or the controller whose graph is run",
     "seeds": "runs",
     "ms": "one inference, mean of the seeds",
     "low": "95 % interval of this mean, lower end; of the measurement if there is one seed",
