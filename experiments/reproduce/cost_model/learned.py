@@ -8,7 +8,7 @@ reproduce discrepancy` has measured show what these predictions make of whole gr
 
 The last columns play a search among these graphs. It takes the cheapest by the present prices, and times the kernels by
 which the difference to the network is unsure, as `environment.costs.measured.retiming` does, until it is sure. A timing
-is read from the shipped prices.
+is read from the shipped prices. All of it takes about a quarter of an hour.
 """
 
 from __future__ import annotations

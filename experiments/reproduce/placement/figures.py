@@ -5,7 +5,8 @@ rlflow reproduce placement-figures inception-v3 --placers annealing
 
 It draws the placements of `placement-table2`, whose finished ones are not made again. Colours are devices. The upper
 part of a picture has the groups in their order, as wide as their time on the host. The middle is the simulated step:
-above, what each device computes, and below, the copies that leave it. The lower part is the best time so far.
+above, what each device computes, and below, the copies that leave it. The lower part is the best time so far. A picture
+takes seconds; a search that was not made yet takes minutes.
 """
 
 from __future__ import annotations

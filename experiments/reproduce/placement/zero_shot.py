@@ -6,7 +6,7 @@ rlflow reproduce placement-zero-shot rnnlm nmt inception-v3 --held-out nmt
 
 For each network, a policy is trained on the other ones, on 2 and on 4 K80 in turn. Then it places this network without
 training: its likeliest placement takes one simulation, and the best of 64 samples takes 64. Beside it are the best
-baseline and the best of 64 placements that are drawn at random.
+baseline and the best of 64 placements that are drawn at random. A policy of 400 updates takes two minutes or so.
 """
 
 from __future__ import annotations

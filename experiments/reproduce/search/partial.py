@@ -6,7 +6,7 @@ rlflow reproduce partial --clock
 The search of Jia et al. 2019 (alpha 1.05) runs with the default rules and with these and the optional family `partial`,
 on each graph at batch 1 and at batch 16. With --clock, the best graphs of both searches are timed against the input
 graph too, in one interleaved run; where they are equal, one of them. The published times of PET and of TASO stand
-beside them.
+beside them. A graph takes under half a minute, with --clock a few minutes.
 """
 
 from __future__ import annotations

@@ -265,4 +265,5 @@ rlflow reproduce accuracy-transfer
 
 The models are those of `rlflow reproduce accuracy` before recollection: trained on random play of one graph, they are
 asked about other depths and input shapes of it. They are told the other graph's rewrites, and learn nothing from it.
+Where these models are there, a graph takes a few minutes.
 """)

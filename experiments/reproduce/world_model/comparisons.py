@@ -160,7 +160,8 @@ ABLATIONS = WorldModelTable(
 rlflow reproduce accuracy-ablations
 
 Every model is trained on the same number of real steps of random play. Because there are many, they are trained for
-fewer gradient steps and judged on fewer episodes than those of `rlflow reproduce accuracy`.
+fewer gradient steps and judged on fewer episodes than those of `rlflow reproduce accuracy`. A model takes two to four
+minutes.
 """)
 
 
@@ -246,5 +247,6 @@ EXPLOIT = WorldModelTable(
 rlflow reproduce exploit
 
 The exploit test of `rlflow reproduce accuracy` for dreams that differ in one thing each (stricter masks, a pessimistic
-ensemble), before recollection and after its last round.
+ensemble), before recollection and after its last round. A model takes some fifteen minutes, and an ensemble up to
+three times as long.
 """)

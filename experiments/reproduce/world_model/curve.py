@@ -2,7 +2,8 @@
 
 rlflow reproduce accuracy-curve
 
-The figures are those of `rlflow reproduce accuracy`, for models that have seen 1,000 to 100,000 steps of random play.
+The figures are those of `rlflow reproduce accuracy`, for models that have seen 1,000 to 100,000 steps of random play. A
+model takes up to fifteen minutes.
 """
 
 from __future__ import annotations

@@ -37,9 +37,10 @@ def test_one_table_that_fails_does_not_keep_the_others_from_being_made(
 
 
 @pytest.mark.parametrize("name", reproduce.TABLES)
-def test_every_table_says_what_it_is_and_how_it_is_made(name: str) -> None:
+def test_every_table_says_what_it_is_how_it_is_made_and_how_long_it_takes(name: str) -> None:
     text = reproduce.load(name).description
     assert f"rlflow reproduce {name}" in text and len(text.splitlines()) > 3
+    assert re.search(r"\b(seconds?|minutes?|hours?)\b|Nothing is run", text)
 
 
 @pytest.mark.parametrize(
