@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from controller.registry import foreign_names, takes, worlds_of
-from experiments.config.flags import given_settings
+from controller.registry import worlds_of
+from experiments.config.effect import readers_of, reads
+from experiments.config.flags import flag_of, given_settings
 from experiments.config.run import AUTO, MEASURED_COSTS, OF_CONTROLLERS, RunConfig, load_config
 from experiments.errors import UserError
 from experiments.output_file import require_not_read, require_writable, require_writable_directory
@@ -85,10 +86,14 @@ def parse_request(options: argparse.Namespace) -> Request:
             f"--recollect {config.recollect.rounds} is for a controller that is trained in a world model, which "
             f"--controller {controller} is not. Leave it out, or use --controller ppo --world dream."
         )
-    budget = given.get("search", {}).get("budget")
-    if budget is not None and _takes_no_budget(config.controller):
-        raise UserError(f"The controller '{config.controller}' takes no budget: leave out --budget {budget}.")
     costs_are_auto, config = config.costs == AUTO, resolved(config)
+    for setting, value in given.get("search", {}).items():
+        if not reads(config, setting):
+            flag, readers = flag_of(f"search.{setting}").name, ", ".join(readers_of(setting))
+            raise UserError(
+                f"{flag} {value} is for {readers}, but the controller is '{config.controller}', which does not read "
+                f"it. Leave it out."
+            )
     output: Path | None = getattr(options, "output", None)
     if output is not None:
         require_writable(output, force=options.force)
@@ -97,11 +102,6 @@ def parse_request(options: argparse.Namespace) -> Request:
     require_writable_directory(options.run_dir or Path("runs"))
     arguments = tuple(getattr(options, "arguments", ()))
     return Request(options.model, output, config, options.run_dir, arguments, trained, options.restart, costs_are_auto)
-
-
-def _takes_no_budget(controller: str) -> bool:
-    """Returns whether `controller` is one of another package that has no use for `--budget`."""
-    return controller in foreign_names() and not takes(controller, "budget")
 
 
 OF_LEARNING = {"world", "environment", "collect", "world_model", "dream", "recollect", "evaluate", *OF_CONTROLLERS}

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from controller.registry import foreign_names
+from controller.registry import foreign_names, takes
 from experiments.config.run import OF_CONTROLLERS, RunConfig, stored_config
 from experiments.config.tree import as_mapping, replaced
 from experiments.errors import UserError
@@ -23,6 +23,17 @@ OF_SATURATION = ("saturation",)
 """Sections that have an effect on `saturation` alone, which learns nothing."""
 SHARED = ("graph_encoder", "policy")
 """Sections of several controllers."""
+_LIMITS = frozenset({"budget", "seconds", "memory_mb", "threads"})
+SEARCH_SETTINGS: Mapping[str, frozenset[str]] = {
+    "taso": _LIMITS | {"alpha"},
+    "beam": _LIMITS | {"width"},
+    "restarts": _LIMITS | {"walk"},
+    "passes": frozenset({"budget", "seconds"}),
+    "best-of-n": frozenset({"budget", "seconds"}),
+    "climb": frozenset({"budget", "seconds"}),
+    "saturation": frozenset({"seconds"}),
+}
+"""The settings of the section `search` that each controller reads, of those that have a flag."""
 
 
 def in_effect(config: RunConfig) -> dict[str, Any]:
@@ -41,6 +52,23 @@ def in_effect(config: RunConfig) -> dict[str, Any]:
             others.add("graph_encoder")
         without = {*others, *OF_SATURATION, *(() if config.uses_world_model else OF_WORLD_MODELS)}
     return {name: value for name, value in as_mapping(config).items() if name not in without}
+
+
+def readers_of(setting: str) -> list[str]:
+    """Returns the sorted names of the built-in controllers that read a setting of the section `search`."""
+    return sorted(name for name, read in SEARCH_SETTINGS.items() if setting in read)
+
+
+def reads(config: RunConfig, setting: str) -> bool:
+    """Returns whether the controller of a run reads a setting of the section `search`.
+
+    One of another package reads the budget, if what builds it has a parameter of that name.
+    """
+    if config.controller in foreign_names():
+        return setting == "budget" and takes(config.controller, setting)
+    then = config.saturation.then if config.controller == "saturation" else None
+    names = (config.controller, *([] if then is None else [then]))
+    return any(setting in SEARCH_SETTINGS.get(name, ()) for name in names)
 
 
 def effective(config: RunConfig) -> RunConfig:

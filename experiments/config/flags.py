@@ -188,6 +188,12 @@ def _add_set(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def flag_of(setting: str) -> Flag:
+    """Returns the flag that stands for a setting."""
+    (flag,) = (flag for flags in GROUPS.values() for flag in flags if flag.setting == setting)
+    return flag
+
+
 def given_settings(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the settings that flags were given for, nested as `experiments.config.tree.replaced` takes them."""
     tree: dict[str, Any] = {}

@@ -142,9 +142,9 @@ def _checked(value: Any, hint: Any, path: str, source: str) -> Any:
       UserError: the value has another type.
     """
     kinds = _alternatives(hint)
+    if type(None) in kinds and value in (None, "none"):
+        return None
     for kind in kinds:
-        if kind is type(None) and value in (None, "none"):
-            return None
         if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
             return float(value)
         if typing.get_origin(kind) is dict and isinstance(value, Mapping):

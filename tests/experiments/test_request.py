@@ -45,11 +45,28 @@ def test_rounds_of_recollection_arrive(tmp_path: Path) -> None:
         (["--recollect", "1", "--controller", "taso"], "--controller taso is not"),
         (["--recollect", "1", "--world", "real"], "--controller ppo --world real is not"),
         (["--set", "world_model.encoder.categories=4"], "do not go together"),
+        (["--controller", "ppo", "--budget", "3"], "--budget 3 is for beam, .* is 'ppo', which does not read it"),
+        (["--controller", "greedy", "--time", "5"], "--time 5.0 is for beam, .* is 'greedy'"),
+        (["--controller", "taso", "--width", "3"], "--width 3 is for beam, but the controller is 'taso'"),
+        (["--controller", "saturation", "--budget", "3", "--set", "saturation.then=none"], "is 'saturation'"),
     ],
 )
 def test_what_does_not_go_together_is_said(options: list[str], said: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=said):
         configured(tmp_path, *options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--time", "9", "--budget", "5"],
+        ["--controller", "restarts", "--walk", "3", "--threads", "2", "--memory", "64"],
+        ["--controller", "saturation", "--time", "9", "--budget", "5", "--set", "saturation.then=taso"],
+        ["--controller", "greedy", "--set", "search.budget=5"],
+    ],
+)
+def test_flags_of_searches_are_for_controllers_that_read_them(options: list[str], tmp_path: Path) -> None:
+    assert configured(tmp_path, *options).search
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from experiments.reports.page import extra
 from experiments.runs.result import MeasuredRatio
 from taso_ext import State
 
-FAST = ["--set", "measure.pairs=2", "--set", "evaluate.sampled_episodes=3", "--budget", "20"]
+FAST = ["--set", "measure.pairs=2", "--set", "evaluate.sampled_episodes=3", "--set", "search.budget=20"]
 ON_PAPER = ["--costs", "roofline:rtx2070"]
 
 

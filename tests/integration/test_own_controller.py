@@ -13,9 +13,11 @@ import pytest
 from controller.registry import OFFERED
 from experiments.cli import main
 from experiments.config.run import load_config
+from tests.docs.commands import blocks
 from tests.integration.test_train import MODEL, PLAYING, SETTINGS
 
-PAGE = Path(__file__).parents[2] / "controller" / "README.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "controller" / "README.md"
 OTHERS = '''
 
 
@@ -102,7 +104,12 @@ class Realist(Controller):
 '''
 NAMES = ("Dreamer", "Silent", "Wrong", "Fails", "OffTheTable", "Speechless", "Forgetful", "Search", "Seed")
 ENTRY_POINTS = "\n".join(
-    ["[rlflow.controllers]", *(f"{name.lower()} = theirs:{name}" for name in NAMES), "realist = realist:Realist"]
+    [
+        "[rlflow.controllers]",
+        *(f"{name.lower()} = theirs:{name}" for name in NAMES),
+        "realist = realist:Realist",
+        "planner = my_package:Planner",
+    ]
 )
 
 
@@ -112,12 +119,19 @@ def example() -> str:
     return textwrap.dedent(block)
 
 
+def in_the_readme() -> str:
+    """Returns the controller that the README shows."""
+    (block,) = blocks(ROOT / "README.md", "python")
+    return block
+
+
 @pytest.fixture(autouse=True)
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, untraced: None) -> None:
     package = tmp_path / "site"
     (package / "theirs-1.2.dist-info").mkdir(parents=True)
     (package / "theirs.py").write_text(example() + OTHERS)
     (package / "realist.py").write_text(REALIST)
+    (package / "my_package.py").write_text(in_the_readme())
     (package / "theirs-1.2.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.2\n")
     (package / "theirs-1.2.dist-info/entry_points.txt").write_text(ENTRY_POINTS)
     monkeypatch.syspath_prepend(str(package))
@@ -145,6 +159,18 @@ def optimise(controller: str, *more: str) -> int:
 def test_the_page_names_all_that_is_offered() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert [name for name in OFFERED if f"`{name}`" not in page.split("The parameters of the constructor")[1]] == []
+
+
+def test_the_controller_of_the_readme_has_twenty_lines() -> None:
+    assert len([line for line in in_the_readme().splitlines() if line.strip()]) <= 20
+
+
+@pytest.mark.full
+def test_the_controller_of_the_readme_plays_the_plan_that_it_finds_in_the_dream() -> None:
+    assert optimise("planner", "--set", "planner.width=4") == 0
+    result = json.loads(Path("run/result.json").read_text())
+    assert result["controller"] == "planner" and result["world"] == "dream"
+    assert all(row["plans"]["episodes"] == 20 for row in result["rounds"])
 
 
 @pytest.mark.full
@@ -181,7 +207,8 @@ def test_one_that_only_acts_plays_at_once_and_is_given_the_budget() -> None:
 
 def test_one_that_takes_no_budget_is_not_given_one_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
     assert optimise("dreamer", "--budget", "7") == 2
-    assert "The controller 'dreamer' takes no budget: leave out --budget 7." in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "--budget 7 is for beam, best-of-n," in said and "'dreamer', which does not read it. Leave it out." in said
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_a_search_replays_its_plan_without_tensorflow(
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     output = tmp_path / "out.onnx"
-    assert main(arguments(output, "--controller", controller, "--budget", "10")) == 0
+    assert main(arguments(output, "--controller", controller, "--set", "search.budget=10")) == 0
     run = experiments.load(output.with_suffix(".run"))
     assert_plays_its_record(run)
     (run.path / "stages.json").write_text("{}")

@@ -263,8 +263,9 @@ def test_what_has_no_recorded_price_is_left_alone(
     assert record("--database", "recorded.sqlite", walks=0) == 0
     monkeypatch.setattr(kernel_prices, "time_kernel", lambda *_: pytest.fail("measured"))
     capsys.readouterr()
-    command = ["optimise", MODEL, "-o", "out.onnx", "--controller", controller, "--alpha", "2", "--budget", "20"]
-    assert main([*command, "--costs", "recorded.sqlite", "--set", "measure.pairs=2"]) == 0
+    command = ["optimise", MODEL, "-o", "out.onnx", "--controller", controller, "--costs", "recorded.sqlite"]
+    settings = ("measure.pairs=2", "search.alpha=2", "search.budget=20")
+    assert main([*command, *(each for setting in settings for each in ("--set", setting))]) == 0
     said = capsys.readouterr()
     assert "recorded.sqlite has no price" in said.err and "rlflow costs record" in said.err
     assert ("for want of a price" in said.out) == (controller != "greedy")
