@@ -38,7 +38,7 @@ from experiments.runs.directory import OUTPUT, RunDirectory, digest
 from experiments.runs.manifest import make_manifest
 from experiments.runs.progress import ProgressDisplay, warnings_noted
 from experiments.runs.provenance import Provenance, stamped
-from experiments.runs.result import MeasuredRatio, Result, count_rules, gap_alarm, omission_alarm
+from experiments.runs.result import MeasuredRatio, Result, count_rules, dream_alarms
 from experiments.runs.rounds import EXPLOIT
 from experiments.runs.run import Run, of_round
 from experiments.runs.supervision import remember, remembered
@@ -184,7 +184,7 @@ def train(request: Request, part: str, progress: ProgressDisplay) -> None:
         rows,
         updates,
         best_real,
-        ("" if plans is None else gap_alarm(plans, last), omission_alarm(accuracy, plans or {}, last)),
+        dream_alarms(accuracy, plans, last),
         run.directory.counts(leaving_out=set_apart(rows)),
         str(run.directory.path),
     )

@@ -171,7 +171,7 @@ def time_rows(result: Result) -> list[tuple[str, str]]:
 
 def remarks(result: Result) -> list[str]:
     """Returns the sentences that are printed below the tables, the most important first."""
-    first = result.conclusion(), result.alarm(), result.omission_alarm()
+    first = result.conclusion(), *result.alarms()
     return [line for line in (*first, *verification_lines(result)) if line]
 
 

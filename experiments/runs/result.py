@@ -258,9 +258,9 @@ class Result:
         sentences = [faster, self.selection, estimate] if self.by_clock else [estimate, self.selection, faster]
         return " ".join(filter(None, sentences))
 
-    def alarm(self) -> str:
-        """Returns the warning of `gap_alarm` for the round whose policy was evaluated."""
-        return gap_alarm(self.plans, self.last_round) if self.rounds else ""
+    def alarms(self) -> list[str]:
+        """Returns the warnings of `dream_alarms` for the round whose policy was evaluated."""
+        return dream_alarms(self.accuracy, self.plans if self.rounds else None, self.last_round)
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain JSON values."""
@@ -275,9 +275,29 @@ class Result:
             parts[name] = stored and MeasuredRatio(**{**stored, "verdict": Verdict(stored["verdict"])})
         return cls(**{**fields, **parts, "counts": Counts.from_json(fields.get("counts", {}))})
 
-    def omission_alarm(self) -> str:
-        """Returns the warning of the function of this name for the round whose policy was evaluated."""
-        return omission_alarm(self.accuracy, self.plans, self.last_round)
+
+def dream_alarms(
+    accuracy: Sequence[Mapping[str, Any]], plans: Mapping[str, Any] | None, last_round: int
+) -> list[str]:
+    """Returns sentences on how far a dream can be trusted, the most important first; none if all is well.
+
+    Args:
+      accuracy: a row for each number of steps, see `measure_accuracy`; empty if nothing was measured.
+      plans: the figures of the policy's plans; None without a policy that was trained in a dream.
+      last_round: number of the last round of recollection.
+    """
+    of_policy = [] if plans is None else [gap_alarm(plans, last_round), loops_note(plans)]
+    return [sentence for sentence in (*of_policy, omission_alarm(accuracy, plans, last_round)) if sentence]
+
+
+def loops_note(plans: Mapping[str, Any]) -> str:
+    """Returns a sentence if the policy's dreams pay for loops; else nothing."""
+    if plans.get("telescoping", True):
+        return ""
+    return (
+        "The dream does not telescope (dream.telescoping=false): a rewrite and its undoing together may be dreamed to "
+        "gain, though in reality they do not."
+    )
 
 
 def gap_alarm(plans: Mapping[str, Any], last_round: int) -> str:
@@ -303,15 +323,21 @@ def gap_alarm(plans: Mapping[str, Any], last_round: int) -> str:
     )
 
 
-def omission_alarm(accuracy: Sequence[Mapping[str, Any]], plans: Mapping[str, Any], last_round: int) -> str:
-    """Returns a warning if a dream offers too few of the rewrites that really pay; else an empty text.
+def omission_alarm(accuracy: Sequence[Mapping[str, Any]], plans: Mapping[str, Any] | None, last_round: int) -> str:
+    """Returns a warning if a dream offers too few of the rewrites that really pay, or if nobody knows; else nothing.
 
     Held-out states of all numbers of steps count together, and so do those along the policy's plans.
 
     Args:
       accuracy: a row for each number of steps, see `measure_accuracy`.
-      plans, last_round: see `gap_alarm`.
+      plans, last_round: see `dream_alarms`.
     """
+    if not any("paying" in row for row in (*accuracy, plans or {})):
+        return "" if plans is None else (
+            "Nobody knows whether the dream offers the rewrites that really pay: no held-out episode is long enough, "
+            "or can be replayed, and no plans of the policy were compared with reality."
+        )
+    plans = plans or {}
     if not omits(accuracy, plans):
         return ""
     offered, place = _least_offered(accuracy, plans)

@@ -221,8 +221,8 @@ class Learning:
 
         Returns:
           The fields of `worldmodel.accuracy.exploit.Comparison`, with None for undefined ones, and the
-          `worldmodel.accuracy.omissions.Offers.facts` of the plans; empty if rewards do not telescope, so that their
-          sum depends on the way to a graph.
+          `worldmodel.accuracy.omissions.Offers.facts` of the plans, and whether the dream telescopes; empty if rewards
+          do not, so that their sum depends on the way to a graph.
         """
         run, stage = self.run, of_round(EXPLOIT, number)
         name = plans_file(number)
@@ -288,7 +288,8 @@ def _dreamed_and_real(learning: Learning, number: int, controller: Controller) -
     )
     found = dataclasses.asdict(compare(played))
     offers = Offers.joined(each.offers for each in played)
-    return {name: finite(value) for name, value in found.items()} | offers.facts(learning.loaded.env.rule_names)
+    facts = offers.facts(learning.loaded.env.rule_names) | {"telescoping": learning.run.config.dream.telescoping}
+    return {name: finite(value) for name, value in found.items()} | facts
 
 
 def learner(config: RunConfig, loaded: Loaded, seed: int, model: WorldModel | None = None) -> Controller:

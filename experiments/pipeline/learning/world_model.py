@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from experiments.pipeline.loading.load import Loaded
 from experiments.runs.directory import finite
 from experiments.runs.progress import Bar
@@ -173,7 +175,8 @@ def _omissions(
 ) -> dict[int, dict[str, Any]]:
     """Returns the facts of what the dream offers after each number of steps, at the probability that the dream uses.
 
-    There are none if actions are named by rank, because such episodes cannot be replayed.
+    There are none if actions are named by rank, because such episodes cannot be replayed. A dream with exact legality
+    offers whatever is legal.
     """
     from worldmodel.accuracy.open_loop import play
 
@@ -181,7 +184,9 @@ def _omissions(
         return {}
     played = play(model, windows, legal_from=run.config.dream.legal_from)
     found = paying_along(loaded.env, held_out, windows, steps)
-    offers = {step: Offers.of(model.table, paying, played.dreamed.legal[step]) for step, paying in found.items()}
+    masks = played.dreamed.legal
+    masks = np.ones_like(masks) if run.config.dream.legality == "exact" else masks
+    offers = {step: Offers.of(model.table, paying, masks[step]) for step, paying in found.items()}
     return {step: each.facts(loaded.env.rule_names) for step, each in offers.items()}
 
 

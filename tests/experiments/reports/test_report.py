@@ -167,7 +167,7 @@ def test_the_report_shows_its_plots(tmp_path: Path, trained: bool) -> None:
 )
 def test_dreams_far_from_reality_raise_an_alarm(tmp_path: Path, gaps: list[float | None], advice: str) -> None:
     """The plans of the round that plays count, here the last one."""
-    fixed = {"dreamed_percent": 25.5, "real_percent": 25.0}
+    fixed = {"dreamed_percent": 25.5, "real_percent": 25.0, "paying": 0}
     plans = [{"gap": gap, "skipping_percent": number} | fixed for number, gap in enumerate(gaps)]
     result = make_result(rounds=[{"round": number, "plans": each} for number, each in enumerate(plans)])
     record = make_record("deterministic", (4.0, 3.0))
@@ -178,12 +178,12 @@ def test_dreams_far_from_reality_raise_an_alarm(tmp_path: Path, gaps: list[float
 
 
 def test_only_the_round_that_plays_raises_an_alarm() -> None:
-    fixed = {"dreamed_percent": 25.5, "real_percent": 25.0}
+    fixed = {"dreamed_percent": 25.5, "real_percent": 25.0, "paying": 0}
     far, near = {"gap": 9.0, "skipping_percent": 5.0} | fixed, {"gap": 0.5, "skipping_percent": 8.0} | fixed
     for order, number in (((near, far), 0), ((far, near), 1)):
         rounds = [{"round": place, "plans": each} for place, each in enumerate(order)]
-        assert not make_result(rounds=rounds, played=number).alarm()
-        assert bool(make_result(rounds=rounds).alarm()) == (number == 0), "older results are of the last round"
+        assert not make_result(rounds=rounds, played=number).alarms()
+        assert bool(make_result(rounds=rounds).alarms()) == (number == 0), "older results are of the last round"
         said = played_round_said(make_result(rounds=rounds, played=number))
         assert said == f"The policy of round {number} plays: its plans really save most."
     without = [{"round": number, "plans": {}} for number in range(2)]
@@ -192,8 +192,9 @@ def test_only_the_round_that_plays_raises_an_alarm() -> None:
 
 
 def test_where_no_dream_can_be_compared_there_is_no_alarm_but_a_sentence() -> None:
-    assert not make_result(rounds=[]).alarm()
-    said = make_result(rounds=[{"round": 0, "plans": {}}]).alarm()
+    assert not make_result(rounds=[]).alarms()
+    said, of_omissions = make_result(rounds=[{"round": 0, "plans": {}}]).alarms()
+    assert of_omissions.startswith("Nobody knows whether the dream offers")
     assert said.startswith("Nobody knows how true") and "reward=log_ratio" in said and "Alarm" not in said
 
 
@@ -217,9 +218,19 @@ def test_dreams_that_omit_what_pays_raise_an_alarm_that_names_the_rules(
     rows = [{"step": number, "windows": 9} | facts(each, omitted) for number, each in enumerate(held_out)]
     plans = {"gap": 0.0, "skipping_percent": 1.0} | facts(along, {"fold": 7.0})
     result = make_result(accuracy=rows, rounds=[{"round": 0, "plans": {}}, {"round": 1, "plans": plans}])
-    alarm = result.omission_alarm()
+    alarm = " ".join(result.alarms())
     assert bool(alarm) == bool(said) and said in alarm and (alarm in summary_text(result) or not alarm)
     assert not alarm or ("mostly: merge, fold, fuse." in alarm and "--recollect 2." in alarm)
+
+
+def test_a_dream_says_if_it_pays_for_loops_and_if_nobody_has_looked_what_it_omits() -> None:
+    plans = {"gap": 0.0, "paying": 0, "offered": None, "omitted": {}}
+    assert make_result(rounds=[{"round": 0, "plans": plans | {"telescoping": True}}]).alarms() == []
+    (said,) = make_result(rounds=[{"round": 0, "plans": plans | {"telescoping": False}}]).alarms()
+    assert "does not telescope (dream.telescoping=false)" in said
+    (said,) = make_result(rounds=[{"round": 0, "plans": {"gap": 0.0}}]).alarms()
+    assert said.startswith("Nobody knows whether the dream offers the rewrites that really pay")
+    assert make_result(rounds=[]).alarms() == []
 
 
 def test_the_report_shows_rounds_of_recollection(tmp_path: Path) -> None:
