@@ -35,16 +35,26 @@ class RandomController(Controller):
         return self._agent(observation)
 
 
+LONGEST_DESCENT = 1_000_000
+"""Steps of a descent, which ends by itself long before: every step lowers the cost."""
+
+
 class GreedyController(Controller):
     """Steepest descent: takes the candidate that lowers the real cost most, and NO-OP if none does beyond rounding.
 
-    It needs the predicted cost of every candidate (`env.candidates`), and therefore plays only in the real environment.
+    It goes on until nothing is left to gain, whatever the environment's limit of steps is. It needs the predicted cost
+    of every candidate (`env.candidates`), and therefore plays only in the real environment.
     """
 
     name: ClassVar[str] = "greedy"
 
     def __init__(self) -> None:
         self._env: Any = None
+
+    @property
+    def max_steps(self) -> int | None:
+        """See `Controller.max_steps`."""
+        return LONGEST_DESCENT
 
     def begin_episode(self, view: Any, *, seed: int) -> None:
         self._env = view.unwrapped

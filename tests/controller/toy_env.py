@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,8 +33,11 @@ class ToyEnv:
         rules, locations = self.legal_actions().T
         return rules, locations, self._cost_ms + self._changes[rules, locations]
 
-    def reset(self, *, seed: int | None = None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         self._legal = np.ones(self._changes.shape, bool)
+        self._limit = (options or {}).get("max_steps", self._max_steps)
         self._cost_ms, self._steps = self._initial_ms, 0
         return self._observation(), {"cost_ms": self._cost_ms}
 
@@ -47,7 +51,7 @@ class ToyEnv:
         self._steps += 1
         terminated = noop or not self._legal.any()
         info = {"cost_ms": self._cost_ms, "rule_name": "no-op" if noop else f"rule-{rule}"}
-        truncated = self._steps >= self._max_steps and not terminated
+        truncated = self._steps >= self._limit and not terminated
         return self._observation(), before - self._cost_ms, terminated, truncated, info
 
     def _observation(self) -> dict[str, np.ndarray]:

@@ -52,6 +52,12 @@ def test_greedy_only_ever_improves_and_leaves_nothing_that_does(env: GraphSubsti
     assert not any(is_improvement(cost_ms, record.costs_ms[-1]) for cost_ms in costs_ms)
 
 
+def test_greedy_goes_on_while_there_is_something_to_gain_whatever_the_limit_of_steps_is() -> None:
+    short, usual = (GraphSubstitutionEnv("bert-base-tiny", max_steps=limit) for limit in (2, None))
+    assert len(played(short, GreedyController()).actions) > 3
+    assert played(short, GreedyController()) == played(usual, GreedyController())
+
+
 @pytest.mark.parametrize("search", SEARCHES)
 def test_a_search_replays_to_the_cost_that_it_found(env: GraphSubstitutionEnv, search: type[Search]) -> None:
     reported = []
