@@ -226,7 +226,7 @@ class RunDirectory:
                 finished = True
             finally:
                 seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
-                done = self._counted.pop(name)
+                done = self._counted.pop(name).take()
                 self.record(name, seconds, cpu_seconds, done if finished else done.timings(), finished=finished)
 
     def keep_counts(self, stage: str) -> None:

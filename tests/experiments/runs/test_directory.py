@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from environment import GraphSubstitutionEnv
 from environment.counting import Counts, count
 from experiments.errors import DamagedRun, UserError
 from experiments.runs.directory import FILES, FOLDERS, MetricsLog, RunDirectory
@@ -102,6 +103,15 @@ def test_an_interrupted_stage_is_not_finished_but_timed(tmp_path: Path, stop: ty
     with again.stage("encoder"):
         pass
     assert again.finished("encoder") and again.stage_seconds()["encoder"] > seconds
+
+
+def test_a_stage_counts_the_steps_of_the_engine(tmp_path: Path) -> None:
+    directory, env = RunDirectory.open(tmp_path / "run", CONFIG, {}), GraphSubstitutionEnv("squeezenet1.1-tiny")
+    with directory.stage("collect"):
+        env.after(env.start_state(), *env.legal_actions()[0].tolist())
+        directory.keep_counts("collect")
+        env.after(env.start_state(), *env.legal_actions()[0].tolist())
+    assert directory.counts() == Counts(real_steps=2)
 
 
 def test_steps_that_are_repeated_count_once_and_timings_always(tmp_path: Path) -> None:
