@@ -129,6 +129,7 @@ def test_steps_that_are_repeated_count_once_and_timings_always(tmp_path: Path) -
         count(dreamed_steps=7)
     again = RunDirectory.open(tmp_path / "run", CONFIG, {})
     assert again.counts(leaving_out=["exploit"]) == Counts(100, 101, 0, 1010)
+    assert again.counts(only=["exploit"]) == Counts(dreamed_steps=7)
     assert again.counts().dreamed_steps == 108
     (tmp_path / "run" / "stages.json").write_text((tmp_path / "run" / "stages.json").read_text().replace("101", '"x"'))
     with pytest.raises(DamagedRun, match=r"stages\.json is damaged"):
