@@ -31,8 +31,8 @@ class Controller(Protocol):
             action = controller.act(observation, deterministic=deterministic)
             observation, reward, terminated, truncated, info = view.step(action)
 
-    The world counts its steps and prices. What a controller does beside it, such as steps of states of the engine, it
-    counts itself (`environment.counting.count`).
+    Worlds, the engine and timing count what they do (`environment.counting`). A controller counts only what it asks of
+    cost models by itself.
 
     Attributes:
       name: name in the registry.

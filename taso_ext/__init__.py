@@ -38,6 +38,7 @@ from taso_ext._core import (
     search_greedy,
     search_restarts,
     search_taso,
+    take_work,
 )
 from taso_ext.errors import ModelError, ModelWarning, UnpricedError
 from taso_ext.onnx_io.model import OnnxModel
@@ -68,4 +69,5 @@ __all__ = [
     "search_greedy",
     "search_restarts",
     "search_taso",
+    "take_work",
 ]

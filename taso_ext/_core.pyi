@@ -519,6 +519,14 @@ def node_colours(
 # and whenever the best cost has fallen, with (graphs expanded, best cost in ms); returning False interrupts. A limit
 # that allows nothing raises ValueError.
 
+def take_work() -> tuple[int, int]:
+    """What was asked of the engine in this process since the last call: (steps, rewrites whose cost was predicted).
+
+    A step is `State.step` or `State.step_everywhere`, whoever calls it, and each graph that a search expands. Rewrites
+    are those of `State.candidates`, `everywhere_candidates`, `candidate_graphs` and `candidate_features(costs=True)`,
+    and those that a search has `generated`.
+    """
+
 def search_taso(
     state: State,
     alpha: float = 1.05,

@@ -78,7 +78,7 @@ class BestOfNController(Search):
                 return taken[:length], best_ms, False
             if not rewrites:
                 break
-            count(real_steps=1, cost_evaluations=1)
+            count(cost_evaluations=1)
             if time.monotonic() > deadline:
                 break
             taken += rewrites

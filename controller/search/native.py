@@ -9,7 +9,6 @@ import taso_ext
 from controller.interface import ProgressCallback
 from controller.search.passes import PassesController
 from controller.search.replayed import DEFAULT_LIMITS, Found, Search, SearchLimits, StopCause, StopReason, shares
-from environment.counting import count
 from taso_ext import SearchResult, State
 
 ALPHA = 1.05
@@ -27,15 +26,9 @@ class NativeSearch(Search):
 
     def find(self, state: State, seed: int, on_progress: ProgressCallback | None) -> Found:
         """See `Search.find`."""
-        result = counted(self.search(state, seed, _native_progress(self._limits.budget, on_progress)))
+        result = self.search(state, seed, _native_progress(self._limits.budget, on_progress))
         stop = StopReason(StopCause(result.stop_reason), evicted=result.evicted, unpriced_rewrites=result.unpriced)
         return Found(list(result.actions), result.cost_ms, stop)
-
-
-def counted(result: SearchResult) -> SearchResult:
-    """Counts what a search of the engine has done (`environment.counting`), and returns its result."""
-    count(real_steps=result.expanded, cost_evaluations=result.generated)
-    return result
 
 
 def _native_progress(budget: int, on_progress: ProgressCallback | None) -> Any:

@@ -34,7 +34,6 @@ def exhaust(
     while len(actions) < most_steps and len(places := np.flatnonzero(state.location_mask()[rule])) and not stop():
         actions.append((rule, int(places[0])))
         state.step(*actions[-1])
-        count(real_steps=1)
     return actions
 
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from controller.search.native import ALPHA, counted
+from controller.search.native import ALPHA
 from controller.search.passes import PassesController, exhaust
 from controller.search.replayed import SearchLimits
+from environment.counting import count
 from environment.substitution.omission import leave_out
 from taso_ext import CostModel, State, UnpricedError, search_taso
 
@@ -72,6 +73,7 @@ def rooflines(device: str) -> list[CostModel]:
 
 def priced(state: State, costs: CostModel) -> float:
     """Returns the cost of a state's graph in ms; infinity if it has no price."""
+    count(cost_evaluations=1)
     try:
         return state.graph.cost(costs).ms
     except UnpricedError:
@@ -91,7 +93,7 @@ def searches(state: State, seconds: float) -> Iterator[tuple[str, Search]]:
         "passes",
         lambda: tuple(PassesController(SearchLimits(PROPOSALS, seconds)).find(state.copy(), 0, None).actions),
     )
-    yield "taso", lambda: tuple(counted(search_taso(state.copy(), ALPHA, PROPOSALS, seconds=seconds)).actions)
+    yield "taso", lambda: tuple(search_taso(state.copy(), ALPHA, PROPOSALS, seconds=seconds).actions)
 
 
 def forms(base: Candidate, like: State) -> Iterator[Actions]:
@@ -110,7 +112,7 @@ def forms(base: Candidate, like: State) -> Iterator[Actions]:
         ranked = ranked_base.copy()
         for action in actions:
             ranked.step(*action)
-        yield (*actions, *counted(search_taso(ranked, ALPHA, PROPOSALS)).actions)
+        yield (*actions, *search_taso(ranked, ALPHA, PROPOSALS).actions)
         yield tuple(actions)
 
 

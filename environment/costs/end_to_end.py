@@ -20,7 +20,6 @@ from environment.costs.prices.price_list import UnrecordedError
 from environment.costs.prices.settings import Setting, setting_of
 from environment.costs.resampling import Factors, Sum, drawn_price, named, single_spread
 from environment.costs.roofline import predicting_preset
-from environment.counting import count
 from environment.inputs import Feeds, input_specs, timing_feeds
 from environment.measurement.effort import Effort
 from environment.measurement.timing import Variant, measure
@@ -186,7 +185,6 @@ class EndToEndPrices(_PricedGraphs):
             return GraphPrice(start_ms, 1.0, 0.0)
         rewritten = Variant("rewritten", self._costs.runtime, self._model.export_checked(graph))
         timing = measure(self._start, [rewritten], self._costs.effort, feeds=self._feeds)
-        count(end_to_end_timings=1)
         resolution = self._costs.effort.resolution
         if resolution is not None and timing.precision > resolution:
             self._costs.clock.warn(timing.ending)
@@ -202,7 +200,6 @@ class EndToEndPrices(_PricedGraphs):
         if self._known.start_ms is None:
             effort = replace(self._costs.effort, **_START)  # type: ignore[arg-type]  # of several types
             self._known.start_ms = measure(self._start, (), effort, feeds=self._feeds).reference.ms.value
-            count(end_to_end_timings=1)
         return self._known.start_ms
 
     @cached_property

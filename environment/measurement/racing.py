@@ -108,6 +108,8 @@ class _Runner:
         self._idle = Evidence(1 - self.rule.worth, "above")
 
     def add(self, ratio: float) -> None:
+        if not any(self.ratios):
+            count(end_to_end_timings=1)
         self.ratios[-1].append(ratio)
         self._faster.add(ratio)
         self._idle.add(ratio)
@@ -147,6 +149,8 @@ def race(
     now: Callable[[], float] = time.monotonic,
 ) -> list[Outcome]:
     """Returns which candidates are faster than the reference.
+
+    A candidate counts as a timing (`environment.counting`) from its first sample on, however the race ends.
 
     Args:
       rule: None means the defaults of `Rule`.
@@ -192,9 +196,7 @@ def race(
     for runner in running.values():
         if len(runner.ratios) < HEATS:  # it has won a heat, but the race was ended
             runner.verdict = Verdict.UNDECIDED
-    outcomes = [runner.outcome() for runner in runners.values()]
-    count(end_to_end_timings=sum(each.pairs > 0 for each in outcomes))
-    return outcomes
+    return [runner.outcome() for runner in runners.values()]
 
 
 def _has_leader(runners: Iterable[_Runner]) -> bool:

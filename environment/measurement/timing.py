@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from environment.counting import count
 from environment.inputs import Feeds, input_specs, timing_feeds
 from environment.measurement.effort import Effort, Ended, common_clock
 from environment.measurement.interleaving import Groups, Interleaving, Sampler
@@ -134,15 +135,20 @@ def measure(
     *,
     feeds: Feeds | None = None,
     on_pair: Callable[[int, int], object] | None = None,
+    of_kernels: bool = False,
     now: Callable[[], float] = time.monotonic,
 ) -> Timing:
     """Times variants against a reference, all in one interleaved run and by one clock.
+
+    Each candidate, or the reference that is timed alone, counts as a timing (`environment.counting`) once all variants
+    have a sample, even if an error ends the measurement.
 
     Args:
       candidates: if empty, the reference alone is timed, and the resolution is that of its time.
       effort: None means the defaults of `Effort`.
       feeds: arrays by input name; None means `timing_feeds` of the reference.
       on_pair: called with (pairs done, most pairs) after each pair.
+      of_kernels: whether the models are copies of single kernels, which are counted apart from whole graphs.
       now: returns wall-clock seconds, for the limit of time.
     Raises:
       UnavailableError: a runtime or device is not here.
@@ -161,7 +167,11 @@ def measure(
 
     judged = range(1, 1 + len(candidates))
     run = Interleaving(open_sampler, len(variants), judged, spent, on_pair, now)
-    ended = run.run()
+    try:
+        ended = run.run()
+    finally:
+        timed = max(len(candidates), 1) if run.pairs else 0
+        count(**{"kernel_timings" if of_kernels else "end_to_end_timings": timed})
     found = [_variant_timing(variant, run, index) for index, variant in enumerate(variants)]
     return Timing(
         reference=found[0],

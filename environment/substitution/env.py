@@ -262,8 +262,8 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         """Takes the action [rule, location]; rule R is NO-OP with any location, and R + 1 goes to a waypoint."""
         rule, location = (int(part) for part in action)
         self._rewrites = ()
-        count(real_steps=1)
         if rule == self.num_rules:
+            count(real_steps=1)
             return self._finish_step("no-op", terminated=True)
         if not (self.strict or self._is_legal(rule, location)):
             return self._refuse()
@@ -310,6 +310,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
 
     def _refuse(self) -> tuple[dict[str, Any], SupportsFloat, bool, bool, dict[str, Any]]:
         """Gives the penalty of an illegal action and leaves the graph unchanged."""
+        count(real_steps=1)
         if self._steps + 1 < self._limit:
             self._steps += 1
             return self._observation(), self.invalid_reward, False, False, self._info("invalid")
@@ -381,11 +382,9 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         `cost_model` predicts these costs and `state.cost`, so that they can be compared whatever `costs` measures.
         """
         rules, locations, costs_ms = self.state.candidates()
-        count(cost_evaluations=len(costs_ms))
         if not self.everywhere:
             return rules, locations, costs_ms
         more_rules, more_locations, more_ms = self.state.everywhere_candidates()
-        count(cost_evaluations=len(more_ms))
         columns = np.concatenate([rules, more_rules]), np.concatenate([locations, more_locations])
         pairs, order = _in_order(np.stack(columns, axis=1))
         return pairs[:, 0], pairs[:, 1], np.concatenate([costs_ms, more_ms])[order]

@@ -19,6 +19,7 @@ from experiments.config.tree import as_mapping
 from experiments.errors import UserError
 from experiments.output_file import WrittenFile
 from experiments.pipeline.bodies import with_bodies
+from experiments.pipeline.clock.measure import STAGE as MEASURE
 from experiments.pipeline.clock.measure import measure, measure_with_other_threads, runtime_of
 from experiments.pipeline.clock.timings import restore_timings
 from experiments.pipeline.learning.controller import TrainingFacts, is_clocked, num_timed
@@ -27,6 +28,7 @@ from experiments.pipeline.learning.rounds import STAGE, Learning, train_for_real
 from experiments.pipeline.learning.trained import TrainedRun
 from experiments.pipeline.loading.load import Loaded, load
 from experiments.pipeline.loading.waypoints import restore_waypoints
+from experiments.pipeline.result.export import STAGE as VERIFY
 from experiments.pipeline.result.export import Exported, export_verified, why_unverifiable
 from experiments.pipeline.result.symbolic import keep_symbolic, without_dependent
 from experiments.pipeline.select import Selected, confirmed, select
@@ -49,8 +51,12 @@ from taso_ext.onnx_io.model_file import write_model
 
 WORLD_MODEL, CONTROLLER = "world-model", "controller"
 """Parts of a run after which `rlflow train` stops."""
-APART = ("accuracy", "measure")
-"""Stages that do not lead to the result: the world model and the result itself are measured."""
+APART = ("accuracy", VERIFY, MEASURE)
+"""Stages that are not among what it took to find and choose a result: the world model is measured, and the result is
+replayed, compared with the model and measured.
+
+Timings of the result itself are counted as `Result.final_timings`.
+"""
 EMPTIED = "emptied"
 """The run directories that a command has begun, so that --restart does not empty them again after a crash."""
 SOURCES = {
@@ -93,6 +99,8 @@ def optimise(request: Request, progress: ProgressDisplay) -> tuple[Result, Path]
     result = assemble_result(request, run, loaded, training, evaluation, selected, exported, measured, unmeasured)
     if measured is not None:
         result = dataclasses.replace(result, with_other_threads=measure_with_other_threads(run, loaded, exported))
+    final_timings = run.directory.counts(only=[MEASURE]).end_to_end_timings
+    result = dataclasses.replace(result, final_timings=final_timings)
     leave_report(run, result, evaluation, exported)
     assert request.output is not None
     remove_abandoned(request.output.parent)

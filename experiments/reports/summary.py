@@ -198,19 +198,24 @@ def verification_lines(result: Result) -> list[str]:
         lines.append(f"Costs are measured: ± is half the width of a 95 % interval, {sure}.")
     if result.raised_opset:
         lines.append(f"The opset was raised from {result.raised_opset}, as its new operators need (see --opset).")
-    lines.append(counts_line(result.counts))
+    lines.append(counts_line(result.counts, result.final_timings))
     if result.stop_reason:
         timed = f" It timed {result.timed} whole graphs." if result.timed else ""
         lines.append(f"The search stopped because {result.stop_reason}.{timed}")
     return lines
 
 
-def counts_line(counts: Counts) -> str:
-    """Returns a sentence that says what it took to find and choose the result."""
+def counts_line(counts: Counts, final_timings: int | None = None) -> str:
+    """Returns a sentence that says what it took to find and choose the result.
+
+    Args:
+      final_timings: timings of the result itself; None if there is no result yet, or if nobody has counted them.
+    """
+    final = "" if final_timings is None else f"; {final_timings:,} more timed the result itself at the end"
     return (
         f"It took {counts.real_steps:,} real steps, {counts.dreamed_steps:,} dreamed steps, "
         f"{counts.cost_evaluations:,} evaluations of the cost model, {counts.kernel_timings:,} timings of kernels and "
-        f"{counts.end_to_end_timings:,} of whole graphs."
+        f"{counts.end_to_end_timings:,} of whole graphs{final}."
     )
 
 

@@ -221,5 +221,5 @@ def spanned(values: Sequence[float], digits: int = 1) -> str:
 
 def mean_of(records: Sequence[Mapping[str, Any]], key: str, factor: float = 1.0) -> float | str:
     """Returns the mean of a figure over the records that have it, times a factor."""
-    known = [factor * float(record[key]) for record in records if record[key] is not None]
+    known = [factor * float(record[key]) for record in records if record.get(key) is not None]
     return sum(known) / len(known) if known else UNDEFINED

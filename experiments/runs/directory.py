@@ -198,15 +198,17 @@ class RunDirectory:
         peak = max(record["peak_memory_bytes"] for record in records)
         return {"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_bytes": peak}
 
-    def counts(self, leaving_out: Collection[str] = ()) -> Counts:
-        """Returns what all stages have done, over all commands; see `stage`.
+    def counts(self, leaving_out: Collection[str] = (), only: Collection[str] | None = None) -> Counts:
+        """Returns what stages have done, over all commands; see `stage`.
 
         Args:
-          leaving_out: names of stages, of which those of later rounds are left out too.
+          leaving_out: names of stages; what a name continues with after a hyphen, such as a round, makes no difference.
+          only: names of the stages that count, likewise; None: all.
         """
         total = Counts()
         for name, record in self._stages.items():
-            if name.partition("-")[0] not in leaving_out:
+            kind = name.partition("-")[0]
+            if kind not in leaving_out and (only is None or kind in only):
                 total.add(_counts_of(record))
         return total
 
@@ -226,7 +228,7 @@ class RunDirectory:
                 finished = True
             finally:
                 seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
-                done = self._counted.pop(name)
+                done = self._counted.pop(name).take()
                 self.record(name, seconds, cpu_seconds, done if finished else done.timings(), finished=finished)
 
     def keep_counts(self, stage: str) -> None:

@@ -130,7 +130,9 @@ class Result:
       stop_reason: why a search stopped; empty if there was no search.
       timed: number of whole graphs that a search by the clock has timed.
       counts: what the whole run has done to find and choose the result, with the random play beside the controller, and
-        without measuring the world model (`pipeline.optimise.APART`) and without `measured`.
+        without measuring the world model, without verification (`pipeline.optimise.APART`) and without `final_timings`.
+      final_timings: timings of the result itself against the model: `measured`, `with_other_threads`, and one that did
+        not confirm the graph that was chosen first; None in results of older versions.
       candidates: number of rewrites that the start graph allows.
       accuracy: accuracy of the world model on held-out episodes, a row for each number of steps; see
         `pipeline.learning.world_model.measure_accuracy`.
@@ -189,6 +191,7 @@ class Result:
     by_clock: bool = False
     timed: int = 0
     counts: Counts = dataclasses.field(default_factory=Counts)
+    final_timings: int | None = None
     with_other_threads: MeasuredRatio | None = None
     bytes_before: int = 0
     bytes_after: int = 0

@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 
 from controller.registry import make
+from controller.search.portfolio import Candidate, by_place, priced
 from controller.search.replayed import SearchLimits
+from controller.worlds.candidate_view import CandidateView
 from environment import GraphSubstitutionEnv
 from environment.costs.end_to_end import EndToEnd
 from environment.counting import Counts, count, counting
 from environment.measurement.effort import Effort
+from environment.substitution.wrappers import Candidates
+from taso_ext import State, search_taso
 
 GRAPH = "squeezenet1.1-tiny"
 QUICK = Effort(resolution=None, pairs=2, sessions=1, seconds=1.0, control=False)
@@ -43,6 +47,76 @@ def test_a_step_is_counted_and_priced_and_so_is_every_candidate() -> None:
     assert counts == Counts(cost_evaluations=len(costs_ms))
 
 
+def test_steps_that_change_no_graph_count_too() -> None:
+    env = GraphSubstitutionEnv(GRAPH, max_steps=9)
+    env.reset(seed=0)
+    with counting() as counts:
+        env.step([0, env.num_places])
+        env.step([env.num_rules, 0])
+    assert counts.real_steps == 2
+
+
+def plan_of(state: State, steps: int) -> tuple[tuple[int, int], ...]:
+    """Returns the first legal rewrites, one after the other."""
+    state, actions = state.copy(), []
+    for _ in range(steps):
+        rule, location = state.legal_actions()[0].tolist()
+        state.step(rule, location)
+        actions.append((rule, location))
+    return tuple(actions)
+
+
+def test_the_engine_counts_its_steps_whoever_takes_them() -> None:
+    env = GraphSubstitutionEnv(GRAPH)
+    env.reset(seed=0)
+    start = env.start_state()
+    plan = plan_of(start, 3)
+    with counting() as counts:
+        start.copy().step(*plan[0])
+        assert counts.take().real_steps == 1
+        start.copy().step_everywhere(int(np.flatnonzero(start.everywhere_mask())[0]))
+        assert counts.take().real_steps == 1
+        env.after(start, *plan[0])
+        assert counts.take().real_steps == 1
+        env.replay(plan)
+        assert counts.take() == Counts(real_steps=3)
+        with pytest.raises(ValueError):
+            start.step(0, -1)
+        assert counts.take() == Counts()
+
+
+def test_a_climb_counts_the_graphs_that_it_makes_and_prices() -> None:
+    env = GraphSubstitutionEnv(GRAPH)
+    start = env.start_state()
+    plan = plan_of(start, 3)
+    with counting() as counts:
+        reached = Candidate(start, ()).replay(plan)
+        assert counts.take() == Counts(real_steps=3) and reached.actions == plan
+        priced(reached.state, env.cost_model)
+        assert counts.take() == Counts(cost_evaluations=1)
+        by_place(start, plan)
+        found = counts.take()
+    states = [start, *(Candidate(start, ()).replay(plan[:count]).state for count in (1, 2))]
+    assert found == Counts(real_steps=3, cost_evaluations=sum(len(each.legal_actions()) for each in states))
+
+
+def test_whatever_shows_costs_of_candidates_counts_them() -> None:
+    env = GraphSubstitutionEnv(GRAPH)
+    env.reset(seed=0)
+    singles, everywhere = len(env.state.legal_actions()), int(env.state.everywhere_mask().sum())
+    assert singles and everywhere
+    for costs, expected in ((False, 0), (True, singles + everywhere)):
+        wrapped = Candidates(env, max_candidates=2, candidate_costs=costs)
+        with counting() as counts:
+            wrapped.reset(seed=0)
+        assert counts == Counts(cost_evaluations=expected), "all are priced, also those for which there is no place"
+    for most, expected in ((3, 3), (10_000, singles)):
+        view = CandidateView(env, reach=1, most=most)
+        with counting() as counts:
+            view.reset(seed=0)
+        assert counts == Counts(cost_evaluations=expected)
+
+
 @pytest.mark.parametrize("name", ["taso", "beam", "restarts"])
 def test_a_native_search_counts_the_graphs_that_it_expands_and_the_rewrites_that_it_prices(name: str) -> None:
     env = GraphSubstitutionEnv(GRAPH)
@@ -53,6 +127,9 @@ def test_a_native_search_counts_the_graphs_that_it_expands_and_the_rewrites_that
             make(name, limits=SearchLimits(budget)).train(env)
         found.append(counts)
     first = len(env.state.legal_actions())
+    with counting() as counts:
+        result = search_taso(env.state, budget=6)
+    assert counts == Counts(real_steps=result.expanded, cost_evaluations=result.generated)
     assert found[0].real_steps == 1 and found[0].cost_evaluations >= first > 1
     assert 1 < found[1].real_steps <= 6 and found[1].cost_evaluations > found[0].cost_evaluations
     assert not found[1].dreamed_steps and not found[1].timings().end_to_end_timings

@@ -114,6 +114,8 @@ def test_a_model_of_the_user_is_rewritten_as_published_by_the_clock(tmp_path: Pa
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert (result["controller"], result["world"]) == ("xrlflow", "real")
     assert result["counts"]["end_to_end_timings"] > 1 and (tmp_path / "out.onnx").is_file()
+    report = (tmp_path / "run" / "report.md").read_text()
+    assert f"of whole graphs; {result['final_timings']} more timed the result itself at the end." in report
     config = experiments.load(tmp_path / "run").config
     assert (config.costs, config.environment.reward) == ("endtoend:cpu:pairs=2", "percent:every=5,bonus=0.1")
     assert (config.xrlflow.head, config.xrlflow.pool) == ("flat", "sum")

@@ -26,7 +26,6 @@ from onnx import TensorProto, helper
 
 from environment.costs.measured.kernel import Kernel, Operand, untimeable
 from environment.costs.prices.price_list import Price
-from environment.counting import count
 from environment.inputs import Feeds
 from environment.measurement.effort import Effort
 from environment.measurement.timing import Timing, Variant, measure
@@ -79,8 +78,8 @@ def time_kernel(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime, referen
         copies = _affordable_copies(kernel, weights_mb, runtime)
         model, feeds = copies_model(kernel, copies, _input_sets(kernel, copies))
     before_each = sweep(mb) if (mb := _left_mb(kernel, copies, weights_mb, runtime)) else None
-    timing, usual = measure_beside(model, alone, EFFORT, feeds, before_each), usual_ms(reference_ms)
-    count(kernel_timings=1)
+    timing = measure_beside(model, alone, EFFORT, feeds, before_each, of_kernels=True)
+    usual = usual_ms(reference_ms)
     others = OTHERS_SHARE * abs(math.log(timing.reference.ms.value / usual))
     spread = math.hypot(timing.ratio.half_width, SESSIONS_DIFFER, others)
     return Price(timing.ratio.value * usual / copies, spread)
@@ -92,7 +91,8 @@ def _affordable_copies(kernel: Kernel, weights_mb: float, runtime: OnnxRuntime) 
     if wanted == 1:
         return 1
     model, feeds = copies_model(kernel, 1)
-    one_ms = measure(Variant(kernel.op_type, plain(runtime), model), effort=GLANCE, feeds=feeds).reference.ms.value
+    alone = Variant(kernel.op_type, plain(runtime), model)
+    one_ms = measure(alone, effort=GLANCE, feeds=feeds, of_kernels=True).reference.ms.value
     return max(min(wanted, math.floor(LONG_MS / one_ms)), min(fewest, math.floor(LONGEST_MS / one_ms)), 1)
 
 
@@ -136,10 +136,10 @@ def time_reference_kernel(runtime: OnnxRuntime) -> float:
     """Returns the usual run time of the reference kernel by the clock, in ms: a median of several measurements."""
     alone, (model, feeds) = plain(runtime), copies_model(REFERENCE_KERNEL, COPIES)
     timings = (
-        measure(Variant("reference kernel", alone, model), effort=CAREFUL, feeds=feeds) for _ in range(_TIMES_CAREFUL)
+        measure(Variant("reference kernel", alone, model), effort=CAREFUL, feeds=feeds, of_kernels=True)
+        for _ in range(_TIMES_CAREFUL)
     )
     times_ms = [timing.reference.ms.value for timing in timings]
-    count(kernel_timings=len(times_ms))
     return float(np.median(times_ms)) / COPIES
 
 
@@ -149,14 +149,19 @@ def measure_beside(
     effort: Effort,
     feeds: Feeds,
     before_each: Callable[[], object] | None = None,
+    *,
+    of_kernels: bool = False,
 ) -> Timing:
     """Times a model as a ratio to the copies of the reference kernel, which usually take `usual_ms`.
 
     Args:
       before_each: see `Variant`; it applies only to the model.
+      of_kernels: whether the model is copies of a kernel, and no whole graph; see `measure`.
     """
     reference = Variant("reference kernel", plain(runtime), _with_inputs_of(model))
-    return measure(reference, [Variant("model", runtime, model, before_each)], effort, feeds=feeds)
+    return measure(
+        reference, [Variant("model", runtime, model, before_each)], effort, feeds=feeds, of_kernels=of_kernels
+    )
 
 
 def usual_ms(reference_ms: float) -> float:

@@ -74,6 +74,7 @@ PEERS: Mapping[str, Player] = {
 }
 """Rows that only other tables have: PET's rules, and equality saturation by the rounds of rules with several roots."""
 
+TIMINGS = ("kernel_timings", "end_to_end_timings")
 COLUMNS = {
     "graph": "cleaned in full",
     "controller": "the row, and the world that it learns in",
@@ -88,11 +89,13 @@ COLUMNS = {
     "real_steps": "steps of the exact engine, mean",
     "dreamed_steps": "steps in dreams, mean",
     "evaluations": "graphs that were priced, mean",
+    "kernel_timings": "single kernels that were timed, mean",
+    "end_to_end_timings": "whole graphs that were timed, mean",
     "minutes": "for everything, mean",
 }
 FORMATS = {
     **dict.fromkeys(("gain", "low", "high", "IQM", "best", "random", "learned_from", "gap", "illegal"), ".2f"),
-    **dict.fromkeys(("real_steps", "dreamed_steps", "evaluations"), ",.0f"),
+    **dict.fromkeys(("real_steps", "dreamed_steps", "evaluations", *TIMINGS), ",.0f"),
     "minutes": ".1f",
 }
 
@@ -163,7 +166,7 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
                 **of_seeds("gain", own, least=0.0, largest=WHOLE),
                 "best": max(own),
                 **{key: mean_of(same, key) for key in ("random", "learned_from", "gap", "illegal")},
-                **{key: mean_of(same, key) for key in ("real_steps", "dreamed_steps", "minutes")},
+                **{key: mean_of(same, key) for key in ("real_steps", "dreamed_steps", *TIMINGS, "minutes")},
                 "evaluations": mean_of(same, "cost_evaluations"),
             }
 

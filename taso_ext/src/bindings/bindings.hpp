@@ -2,6 +2,7 @@
 // take.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <string>
@@ -28,6 +29,13 @@ void bind_features(py::module_& module);    // after bind_state: adds methods to
 void bind_search(py::module_& module);
 void bind_verification(py::module_& module);
 void bind_placement(py::module_& module);
+
+// What Python has asked the engine to do, in all threads, since it was last taken. A search counts by its own totals, and
+// not what it does inside.
+struct Work {
+  std::atomic<std::int64_t> steps{0}, priced{0};
+};
+inline Work work;
 
 struct NamedCosts {
   std::string name;

@@ -1,8 +1,11 @@
 #include "bindings/bindings.hpp"
 
+#include <algorithm>
+
 #include "features/candidate_graphs.hpp"
 #include "features/colours.hpp"
 #include "features/features.hpp"
+#include "rewriting/everywhere.hpp"
 
 namespace rlflow {
 namespace {
@@ -36,6 +39,7 @@ py::tuple candidate_arrays(const State& state, std::int64_t reach, std::int64_t 
     const py::gil_scoped_release release;
     graphs = candidate_graphs(state, reach, static_cast<std::size_t>(most));
   }
+  work.priced.fetch_add(std::min(most, static_cast<std::int64_t>(state.matches().size())), std::memory_order_relaxed);
   const auto nodes = static_cast<py::ssize_t>(graphs.colours.size()), edges = static_cast<py::ssize_t>(graphs.links.size() / 2);
   const auto parts = static_cast<py::ssize_t>(graphs.counts.size());
   return py::make_tuple(to_array(std::move(graphs.nodes), {nodes, static_cast<py::ssize_t>(kCandidateNodeColumns)}),
@@ -79,6 +83,10 @@ py::array_t<float> candidate_features(const State& state, std::int64_t max_candi
   {
     const py::gil_scoped_release release;
     put_candidate_features(state, columns, data);
+  }
+  if (costs) {
+    const std::size_t at_all_places = everywhere ? rules_everywhere(state).size() : 0;
+    work.priced.fetch_add(static_cast<std::int64_t>(state.matches().size() + at_all_places), std::memory_order_relaxed);
   }
   return rows;
 }

@@ -20,7 +20,10 @@ SearchResult run_search(const ProgressFunction& progress, Search search) {
     return answer.is_none() || answer.cast<bool>();
   };
   const py::gil_scoped_release release;
-  return search(report);
+  SearchResult result = search(report);
+  work.steps.fetch_add(result.expanded, std::memory_order_relaxed);
+  work.priced.fetch_add(result.generated, std::memory_order_relaxed);
+  return result;
 }
 
 SearchLimits limits(std::int64_t budget, double seconds, std::int64_t memory_bytes, int threads) {

@@ -37,6 +37,7 @@ std::vector<std::int32_t> Session::step_everywhere(std::int32_t rule) {
 void Session::move_on(std::shared_ptr<const State> next) {
   past_.push_back(std::exchange(state_, std::move(next)));
   if (past_.size() > kMostUndone) past_.pop_front();
+  work.steps.fetch_add(1, std::memory_order_relaxed);
 }
 
 const State& Session::priced() {
@@ -101,6 +102,7 @@ py::tuple candidates(Session& session, bool everywhere) {
     if (everywhere) list = everywhere_candidates(session.state());
     else list = session.priced().candidates();
   }
+  work.priced.fetch_add(static_cast<std::int64_t>(list.size()), std::memory_order_relaxed);
   std::vector<std::int32_t> rules, locations;
   std::vector<double> costs;
   for (const Candidate& candidate : list) {
@@ -115,6 +117,7 @@ py::tuple candidates(Session& session, bool everywhere) {
 }  // namespace
 
 void bind_state(py::module_& module) {
+  module.def("take_work", [] { return py::make_tuple(work.steps.exchange(0), work.priced.exchange(0)); });
   py::class_<Waypoints, std::shared_ptr<Waypoints>>(module, "Waypoints")
       .def(py::init<>())
       .def("add", [](Waypoints& waypoints, const Graph& graph) { return waypoints.add(graph); }, py::arg("graph"))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from functools import partial
 
 import pytest
 
+from environment.counting import Counts, counting
 from environment.measurement.effort import Clock, ClockError, Effort
 from environment.measurement.racing import HEATS, Outcome, Rule, race
 from environment.measurement.timing import Variant
 from environment.statistics.sequential import Verdict
+from taso_ext import ModelError
 from tests.environment.measurement.fake_machine import INFERENCE_S, FakeMachine, FakeRuntime
 
 ONCE = 6
@@ -31,6 +34,24 @@ def test_every_candidate_gets_its_verdict_and_runs_no_longer_than_that_takes() -
     assert 2 * ONCE <= fast.pairs <= 2 * ONCE + 4 and fast.sessions == HEATS
     assert fast.ratio.value == pytest.approx(0.9, rel=0.01)
     assert Counter(machine.opened) == {"r": 2, "0": 1, "1": 1, "2": 2}, "only the winner of a heat is opened again"
+
+
+def test_a_race_counts_what_it_has_timed_however_it_ends() -> None:
+    with counting() as counts:
+        raced(FakeMachine(noise=0.004), [1.3, 1.0, 0.9])
+        assert counts.take() == Counts(end_to_end_timings=3), "once each, in however many heats"
+        raced(FakeMachine(), [0.5], is_asked_to_end=lambda: True)
+        assert counts.take() == Counts(), "nothing ran"
+        with pytest.raises(ModelError):
+            raced(FakeMachine(), [math.inf])
+        assert counts.take() == Counts(), "its session failed before its first sample"
+
+        def interrupted() -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            raced(FakeMachine(), [1.0, 0.9], on_round=interrupted)
+        assert counts.take() == Counts(end_to_end_timings=2)
 
 
 def test_few_false_alarms_although_sessions_differ_and_the_machine_drifts() -> None:

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from controller.evaluation import Evaluation
 from controller.records import EpisodeRecord
+from environment.counting import Counts
 from environment.statistics.sequential import Verdict
 from experiments.reports.report import played_round_said, training_of, write_report
 from experiments.reports.summary import print_summary
@@ -98,6 +99,18 @@ def test_the_summary_shows_every_figure() -> None:
         *("1.5 s", "1 min 01 s", "1.50 GB", "out.onnx", "runs/x", "25.00 % less estimated time", "Faster"),
     ):
         assert part in text, part
+
+
+def test_timings_of_the_result_stand_apart_unless_nobody_has_counted_them() -> None:
+    counts = Counts(3, 0, 12, 0, 1234)
+    counted = make_result(counts=counts, final_timings=2)
+    assert "0 timings of kernels and 1,234 of whole graphs; 2 more timed the result itself at the end." in summary_text(
+        counted
+    )
+    stored = counted.to_json()
+    assert Result.from_json(stored) == counted
+    del stored["final_timings"]
+    assert "1,234 of whole graphs." in summary_text(Result.from_json(stored)), "of an older version"
 
 
 def test_noise_of_measured_costs_stands_beside_what_it_makes_unsure() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from environment import GraphSubstitutionEnv
 from environment.counting import Counts, count
 from experiments.errors import DamagedRun, UserError
 from experiments.runs.directory import FILES, FOLDERS, MetricsLog, RunDirectory
@@ -104,6 +105,15 @@ def test_an_interrupted_stage_is_not_finished_but_timed(tmp_path: Path, stop: ty
     assert again.finished("encoder") and again.stage_seconds()["encoder"] > seconds
 
 
+def test_a_stage_counts_the_steps_of_the_engine(tmp_path: Path) -> None:
+    directory, env = RunDirectory.open(tmp_path / "run", CONFIG, {}), GraphSubstitutionEnv("squeezenet1.1-tiny")
+    with directory.stage("collect"):
+        env.after(env.start_state(), *env.legal_actions()[0].tolist())
+        directory.keep_counts("collect")
+        env.after(env.start_state(), *env.legal_actions()[0].tolist())
+    assert directory.counts() == Counts(real_steps=2)
+
+
 def test_steps_that_are_repeated_count_once_and_timings_always(tmp_path: Path) -> None:
     directory = RunDirectory.open(tmp_path / "run", CONFIG, {})
     with pytest.raises(KeyboardInterrupt), directory.stage("controller-1"):
@@ -119,6 +129,7 @@ def test_steps_that_are_repeated_count_once_and_timings_always(tmp_path: Path) -
         count(dreamed_steps=7)
     again = RunDirectory.open(tmp_path / "run", CONFIG, {})
     assert again.counts(leaving_out=["exploit"]) == Counts(100, 101, 0, 1010)
+    assert again.counts(only=["exploit"]) == Counts(dreamed_steps=7)
     assert again.counts().dreamed_steps == 108
     (tmp_path / "run" / "stages.json").write_text((tmp_path / "run" / "stages.json").read_text().replace("101", '"x"'))
     with pytest.raises(DamagedRun, match=r"stages\.json is damaged"):

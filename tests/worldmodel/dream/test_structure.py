@@ -11,6 +11,7 @@ import tensorflow as tf
 from controller.mpc.config import MpcConfig
 from controller.mpc.controller import MpcController
 from environment import GraphSubstitutionEnv
+from environment.counting import Counts, counting
 from environment.policies.random import RandomAgent
 from tests.worldmodel.golden_world_model import TINY
 from tests.worldmodel.toy_world import ToyEnv, UniformPolicy
@@ -71,6 +72,19 @@ def test_masks_are_those_of_reality_also_of_graphs_that_are_not_held(
     last = np.array([table.encode(episode.actions)[-1] for episode in buffer])
     _, reached = structure.step(some, last)
     assert reached.tolist() == [numbers[-1] for numbers in along], "a graph that was met keeps its number"
+
+
+def test_the_engine_takes_a_step_to_every_graph_that_a_dream_has_not_met(
+    env: GraphSubstitutionEnv, buffer: EpisodeBuffer, world_model: WorldModel
+) -> None:
+    table = world_model.start_graph().table
+    structure, actions = Structure(env, table), table.encode(buffer[0].actions)
+    rewrites = int(np.count_nonzero(actions != table.num_actions))
+    with counting() as counts:
+        structure.along(actions)
+        assert counts.take() == Counts(real_steps=rewrites) and rewrites
+        structure.along(actions)
+        assert counts.take() == Counts(), "it remembers them"
 
 
 def test_noop_stays_and_what_is_illegal_is_refused(env: GraphSubstitutionEnv, world_model: WorldModel) -> None:

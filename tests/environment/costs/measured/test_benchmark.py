@@ -34,6 +34,7 @@ from environment.costs.measured.benchmark import (
 from environment.costs.measured.kernel import Kernel, Operand
 from environment.costs.measured.kernel_prices import NOISY
 from environment.costs.measured.ort_kernels import lower
+from environment.counting import Counts, counting
 from environment.measurement.effort import Effort
 from environment.runtimes import OnnxRuntime
 from taso_ext import ModelError, OnnxModel
@@ -109,6 +110,17 @@ def test_weights_come_from_where_the_rest_of_the_graph_leaves_them(
     price = time_kernel(kernel, weights_mb, RUNTIME, REFERENCE_MS)
     assert price.ms == pytest.approx(ms, rel=0.01)
     assert sorted(set(swept)) == pytest.approx([swept_mb] if swept_mb else [], abs=0.1)
+
+
+def test_every_timing_of_a_kernel_counts_also_the_one_that_finds_the_number_of_copies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run_on(TimedKernels({"Gemm": 0.5, "MatMul": REFERENCE_MS}), monkeypatch)
+    with counting() as counts:
+        time_kernel(HUGE, 64, RUNTIME, REFERENCE_MS)
+        assert counts.take() == Counts(kernel_timings=1), "one copy is all that fits"
+        time_kernel(SMALL, 64, RUNTIME, REFERENCE_MS)
+        assert counts.take() == Counts(kernel_timings=2)
 
 
 def test_a_sweep_reads_as_much_as_it_says() -> None:

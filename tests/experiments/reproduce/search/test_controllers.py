@@ -14,14 +14,14 @@ from controller.records import EpisodeRecord
 from controller.registry import UnknownControllerError
 from environment.substitution.env import WAYPOINT
 from experiments.cli import main
-from experiments.reproduce.search.controllers import PLAYERS, chosen_players, finding, rows_of
+from experiments.reproduce.search.controllers import COLUMNS, PLAYERS, TIMINGS, chosen_players, finding, rows_of
 from experiments.reproduce.search.plays import MOST_STEPS, Play, actions_of, curves_of, rules_of
 from experiments.runs.progress import SilentProgress
 from taso_ext import CostModel, OnnxModel
 
 
 def record(graph: str, controller: str, own: float, *, seed: int = 0, world: str = "", **more: object) -> dict:
-    counts = dict.fromkeys(("real_steps", "dreamed_steps", "cost_evaluations", "minutes"), 1)
+    counts = dict.fromkeys(("real_steps", "dreamed_steps", "cost_evaluations", *TIMINGS, "minutes"), 1)
     absent = dict.fromkeys(("random", "learned_from", "gap", "illegal"))
     names = {"graph": graph, "controller": controller, "seed": seed, "world": world, "own": own}
     return {**names, **counts, **absent, **more}
@@ -113,6 +113,14 @@ def test_rows_are_means_of_the_seeds() -> None:
         and row["low"] < 2.0 < row["high"]
     )
     assert row["random"] == "–"
+
+
+def test_timings_stand_in_the_table_unless_a_unit_has_not_counted_them() -> None:
+    timed = record("a", "taso", 1.0, kernel_timings=4, end_to_end_timings=2)
+    older = {key: value for key, value in record("b", "taso", 1.0).items() if key not in TIMINGS}
+    rows = list(rows_of([timed, older]))
+    assert [[row[key] for key in TIMINGS] for row in rows] == [[4, 2], ["–", "–"]]
+    assert all(row.keys() == COLUMNS.keys() for row in rows)
 
 
 def test_learning_wins_only_where_it_gains_more_than_every_search() -> None:
