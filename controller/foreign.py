@@ -225,7 +225,7 @@ class Foreign(Controller):
         found = self._called("view", lambda: self._made.view(env))
         return self._guard.require(
             found,
-            lambda view: _View(view, view.reset, view.step, self._guard),
+            lambda view: _View(view, view.reset, view.step, env, self._guard),
             lambda: f"returns {shown(found)} in view()",
             "an environment with Gymnasium's reset and step",
         )
@@ -315,19 +315,22 @@ class _Policy:
 
 
 class _View:
-    """The view of such a controller, whose steps are those of the real environment."""
+    """The view of such a controller. What it says of the real environment, from which records are made, is checked."""
 
-    def __init__(self, view: Any, reset: Any, step: Any, guard: Guard) -> None:
+    def __init__(self, view: Any, reset: Any, step: Any, env: Any, guard: Guard) -> None:
         """
         Args:
           view: the view.
           reset, step: its methods.
+          env: the real environment.
         Raises:
           TypeError: they are none.
         """
         if not (callable(reset) and callable(step)):
             raise TypeError
         self.behind, self._guard = view, guard
+        self._env: Any = None if view is env else env.unwrapped  # which says of itself what is true
+        self._state: Any = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.behind, name)
@@ -336,7 +339,11 @@ class _View:
         at, given = " in reset() of its view", {} if options is None else {"options": options}
         found = self._guard.theirs(lambda: self.behind.reset(seed=seed, **given), at)
         observation, info = self._parts(found, ("observation", "info"), at)
-        return observation, self._info(info, at)
+        info = self._info(info, at)
+        if self._env is not None:
+            self._state = self._env.start_state()
+            self._compare(info, at)
+        return observation, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         at = f" in step() of its view at the action {shown(action)}"
@@ -357,7 +364,33 @@ class _View:
         if not _fits(pair, rewrites := [_pair(each) for each in info.get("rewrites", ())]):
             fault = f"returns the info['action'] {shown(taken)}{at}, but the rewrites of that step are {rewrites}"
             raise self._guard.broken(fault)
+        if self._env is not None:
+            self._follow(() if rule_name == "unpriced" else rewrites or [pair], at)
+            self._compare(info, at)
         return observation, reward, terminated, truncated, info
+
+    def _follow(self, rewrites: Sequence[tuple[int, int]], at: str) -> None:
+        """Takes the rewrites of a step; raises BrokenControllerError if they lead elsewhere than the environment is."""
+        try:
+            for rule, location in rewrites:
+                if rule != self._env.num_rules:
+                    self._state = self._env.after(self._state, rule, location)
+        except ValueError:
+            self._state = None
+        if self._state is None or self._state.hash != self._env.state.hash:
+            raise self._guard.broken(
+                f"returns an info{at} by which {list(rewrites)} was taken, but the real environment has taken "
+                "something else: report the pair [rule, location] as info['action']"
+            )
+
+    def _compare(self, info: Mapping[str, Any], at: str) -> None:
+        """Raises BrokenControllerError unless `info` shows the graph and the cost that the environment has."""
+        if info.get("graph_hash") != self._env.state.hash or not math.isclose(info["cost_ms"], self._env.cost.ms):
+            raise self._guard.broken(
+                f"returns the info['cost_ms'] {shown(info['cost_ms'])} and the info['graph_hash'] "
+                f"{shown(info.get('graph_hash'))}{at}, but the real environment has {self._env.cost.ms} and "
+                f"{self._env.state.hash!r}"
+            )
 
     def _parts(self, found: Any, names: tuple[str, ...], at: str) -> Sequence[Any]:
         """Returns the parts of what a method has returned; raises BrokenControllerError unless they are as many."""

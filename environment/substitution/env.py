@@ -211,6 +211,11 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         return self._drawing is not None
 
     @property
+    def cost(self) -> Cost:
+        """Cost that the last `info` shows; never a drawn one."""
+        return self._price.cost
+
+    @property
     def initial_cost(self) -> Cost:
         """Cost of the start graph; never a drawn one."""
         return self._start_price.cost

@@ -272,11 +272,12 @@ def test_a_view_that_is_no_environment_is_its_fault(found: Any, env: GraphSubsti
 def test_a_view_with_a_way_of_its_own_plays_as_the_environment(env: GraphSubstitutionEnv) -> None:
     def numbered(action: Any) -> Any:
         observation, reward, terminated, truncated, info = env.step(action)
-        return [observation, np.float32(reward), np.bool_(terminated), truncated, {**info, "action": action}]
+        return [observation, np.float64(reward), np.bool_(terminated), truncated, {**info, "action": action}]
 
     record = played(env, Seeing(env, step=numbered))
     assert record.num_steps == 2 and record.truncated and record.graph_hash
     assert env.replay(record.actions).hash == env.state.hash
+    assert record == played(env, Seeing(env))
 
 
 RESETS: list[tuple[Callable[..., Any], str]] = [
@@ -327,6 +328,30 @@ def test_a_view_that_reports_another_action_than_it_took_is_at_fault(rewrites: A
     fault = r"returns the info\['action'\] \[2, 1\] in step.*, but the rewrites of that step are"
     with pytest.raises(BrokenControllerError, match=fault):
         played(env, Seeing(env, step=step))
+
+
+def test_a_view_that_took_another_action_than_it_says_is_at_fault(env: GraphSubstitutionEnv) -> None:
+    def step(action: Any) -> Any:
+        *outcome, info = env.step(env.legal_actions()[-1])
+        return *outcome, {**info, "action": action, "rewrites": ()}
+
+    fault = r"by which \[\(\d+, \d+\)\] was taken, but the real environment has taken something else"
+    with pytest.raises(BrokenControllerError, match=fault):
+        played(env, Seeing(env, step=step))
+
+
+@pytest.mark.parametrize("lie", [{"cost_ms": 1e-3}, {"graph_hash": "the best"}])
+@pytest.mark.parametrize("method", ["reset", "step"])
+def test_a_view_that_misstates_the_environment_is_at_fault(
+    method: str, lie: dict[str, Any], env: GraphSubstitutionEnv
+) -> None:
+    def lying(*arguments: Any, **named: Any) -> Any:
+        *outcome, info = getattr(env, method)(*arguments, **named)
+        return *outcome, {**info, **lie}
+
+    fault = rf"returns the info\['cost_ms'\] .* in {method}\(\) of its view.*, but the real environment has"
+    with pytest.raises(BrokenControllerError, match=fault):
+        played(env, Seeing(env, **{method: lying}))
 
 
 def test_a_view_may_take_a_rule_everywhere() -> None:
