@@ -99,8 +99,8 @@ class Controller(Protocol):
     def view(self, env: Any) -> Any:
         """Returns the real environment as this controller sees it, with Gymnasium's `reset` and `step`.
 
-        The default is `env` itself. A view whose actions are not pairs [rule, location] reports the pair as
-        `info["action"]` in its `step`.
+        The default is `env` itself. `info` is that of `env`, and a step takes one step there. A view whose actions are
+        not pairs [rule, location] reports the pair as `info["action"]` in its `step`.
         """
         return env
 

@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, NamedTuple
 
-from controller.foreign import BrokenControllerError, Foreign
+from controller.foreign import BrokenControllerError, Foreign, Guard, shown
 from controller.interface import Controller
-from taso_ext.errors import one_paragraph
 
 ENTRY_POINT_GROUP = "rlflow.controllers"
 """Other packages add controllers under this entry-point group: `name = "package.module:ControllerClass"`."""
@@ -116,13 +115,10 @@ def factory(name: str) -> Callable[..., Controller]:
     if require_name(name) in _BUILT_IN:
         module, _, attribute = _BUILT_IN[name].path.partition(":")
         return getattr(importlib.import_module(module), attribute)
-    point = _point(name)
-    try:
-        found = point.load()
-    except Exception as error:  # an import runs the package's code, which may raise anything
-        raise _broken(point, f"raises {type(error).__name__}: {one_paragraph(error)}") from error
+    guard = _guard(name)
+    found = guard.theirs(_point(name).load, "")
     if not callable(found):
-        raise _broken(point, f"is {found!r}, but a class or a function was expected")
+        raise guard.broken(f"is {shown(found)}, but a class or a function was expected")
     return found
 
 
@@ -136,9 +132,15 @@ def worlds_of(name: str) -> tuple[str, ...]:
     """
     if require_name(name) in _BUILT_IN:
         return _BUILT_IN[name].worlds
-    worlds = getattr(factory(name), "worlds", ())
+    guard, found = _guard(name), factory(name)
+    worlds = guard.theirs(lambda: getattr(found, "worlds", ()), " in worlds")
+    expected = f"a tuple of {', '.join(WORLDS)}"
+    return guard.require(worlds, _known_worlds, lambda: f"learns in {shown(worlds)}", expected)
+
+
+def _known_worlds(worlds: Any) -> tuple[str, ...]:
     if isinstance(worlds, str) or not set(worlds) <= set(WORLDS):
-        raise _broken(_point(name), f"learns in {worlds!r}, but a tuple of {', '.join(WORLDS)} was expected")
+        raise ValueError
     return tuple(worlds)
 
 
@@ -185,16 +187,16 @@ def build(name: str, options: Mapping[str, Any], offered: Mapping[str, Any]) -> 
     arguments = {**{key: value for key, value in offered.items() if accepted is None or key in accepted}, **options}
     if name in _BUILT_IN:
         return maker(**arguments)
-    point = _point(name)
-    try:
-        made = maker(**arguments)
-    except Exception as error:  # code of another package may raise anything
-        raise _broken(point, f"raises {type(error).__name__} when it is called: {one_paragraph(error)}") from error
+    guard = _guard(name)
+    made = guard.theirs(lambda: maker(**arguments), " when it is called")
     parts = ["name", *(part for part in vars(Controller) if not part.startswith("_"))]
-    lacking = [part for part in parts if not hasattr(made, part)]
+    # The class is asked first, because to ask the object runs its properties.
+    lacking = guard.theirs(
+        lambda: [part for part in parts if not (hasattr(type(made), part) or hasattr(made, part))], ""
+    )
     if lacking:
-        raise _broken(point, f"returns {made!r}, which lacks {', '.join(lacking)} of controller.Controller")
-    return Foreign(made, lambda fault: _broken(point, fault))
+        raise guard.broken(f"returns {shown(made)}, which lacks {', '.join(lacking)} of controller.Controller")
+    return Foreign(made, guard.broken)
 
 
 def require_options(name: str, options: Mapping[str, Any]) -> None:
@@ -245,6 +247,11 @@ def _unknown_option(name: str, option: str, known: list[str]) -> UnknownOptionEr
 
 def _point(name: str) -> EntryPoint:
     return next(iter(entry_points(group=ENTRY_POINT_GROUP, name=name)))
+
+
+def _guard(name: str) -> Guard:
+    point = _point(name)
+    return Guard(lambda fault: _broken(point, fault))
 
 
 def _broken(point: EntryPoint, fault: str) -> BrokenControllerError:

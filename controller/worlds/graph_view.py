@@ -110,17 +110,17 @@ class GraphView:
         self._env, self._reach = env.unwrapped, reach
         self._candidates = np.zeros(0, np.int32)
 
-    def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
-        row, info = self.begin(seed=seed)
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        row, info = self.begin(seed=seed, options=options)
         return self.layout.stack([row]), info
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         row, *outcome = self.advance(action)
         return self.layout.stack([row]), *outcome
 
-    def begin(self, *, seed: int | None = None) -> tuple[Row, dict[str, Any]]:
+    def begin(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Row, dict[str, Any]]:
         """Begins an episode; returns its first state as a row, and the environment's information."""
-        observation, info = self._env.reset(seed=seed)
+        observation, info = self._env.reset(seed=seed, options=options)
         return self._seen(observation), info
 
     def advance(self, action: int) -> tuple[Row, float, bool, bool, dict[str, Any]]:

@@ -24,6 +24,7 @@ from environment.costs.interface import Cost, Costs, Priced, counted_ms, drawing
 from environment.costs.limits import UnpricedWarning
 from environment.counting import count
 from environment.substitution import features
+from environment.substitution.options import require_options, require_steps
 from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State, UnpricedError, Waypoints
 from taso_ext.rule_sets import load_rule_set
 
@@ -144,7 +145,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         invalid_reward: float = -100.0,
     ) -> None:
         if max_steps is not None:
-            _require_steps(max_steps)
+            require_steps(max_steps)
         if max_locations is not None and max_locations < 1:
             raise ValueError(f"max_locations must be at least 1, got {max_locations}")
         self.costs = cost_models.find(costs)
@@ -210,6 +211,11 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         return self._drawing is not None
 
     @property
+    def cost(self) -> Cost:
+        """Cost that the last `info` shows; never a drawn one."""
+        return self._price.cost
+
+    @property
     def initial_cost(self) -> Cost:
         """Cost of the start graph; never a drawn one."""
         return self._start_price.cost
@@ -242,12 +248,10 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
           options: `graph` changes to another model for this and later episodes; `max_steps`, if not None, limits this
             episode.
         Raises:
-          ValueError: `max_steps` is less than 1.
+          ValueError: `max_steps` is no whole number of at least 1, or there is no such option.
         """
         super().reset(seed=seed)
-        settings = options or {}
-        if settings.get("max_steps") is not None:
-            _require_steps(settings["max_steps"])
+        settings = require_options(options, "graph", "max_steps")
         if "graph" in settings:
             self._max_locations = self.num_locations  # the spaces are fixed: matches beyond L are counted, not shown
             self._load(settings["graph"])
@@ -526,11 +530,6 @@ def usual_steps(operators: int) -> int:
     It has to leave room for whatever pays: the best sequence known for BERT-Base, of 406 operators, has 61 rewrites.
     """
     return max(FEWEST_STEPS, operators // OPERATORS_PER_STEP)
-
-
-def _require_steps(max_steps: int) -> None:
-    if max_steps < 1:
-        raise ValueError(f"max_steps must be at least 1, got {max_steps}")
 
 
 def _observation_space(num_rules: int, num_places: int, sparse: bool) -> spaces.Dict:

@@ -73,6 +73,48 @@ class Forgetful(OffTheTable):
         raise RuntimeError("the weights are lost")
 
 
+class Blind(Silent):
+    name = "blind"
+
+    def view(self, env):
+        return None
+
+
+class Stuck(Silent):
+    name, max_steps = "stuck", 3
+
+    def view(self, env):
+        return self
+
+    def reset(self, *, seed):
+        return {}, {}
+
+    def step(self, action):
+        raise RuntimeError("stuck")
+
+
+class Idle(Stuck):
+    name, max_steps = "idle", None
+
+
+class Leaving(Silent):
+    name = "leaving"
+
+    def act(self, observation, *, deterministic):
+        raise SystemExit(3)
+
+
+class Muttering(Silent):
+    name, worlds, total = "muttering", ("real",), 2
+
+    def train(self, world, *, seed=0, on_progress=None):
+        on_progress(1, 2, None)
+
+
+class Endless(Muttering):
+    name, total = "endless", "many"
+
+
 class Search(Silent):
     name = "search"
 
@@ -102,7 +144,10 @@ class Realist(Controller):
         with open(path) as file:
             self.learned = file.read()
 '''
-NAMES = ("Dreamer", "Silent", "Wrong", "Fails", "OffTheTable", "Speechless", "Forgetful", "Search", "Seed")
+NAMES = (
+    *("Dreamer", "Silent", "Wrong", "Fails", "OffTheTable", "Speechless", "Forgetful", "Search", "Seed"),
+    *("Blind", "Stuck", "Idle", "Leaving", "Muttering", "Endless"),
+)
 ENTRY_POINTS = "\n".join(
     [
         "[rlflow.controllers]",
@@ -217,8 +262,17 @@ def test_one_that_takes_no_budget_is_not_given_one_without_a_word(capsys: pytest
         ("wrong", "takes the action [0, 1000000], which is not legal there"),
         ("fails", "raises AttributeError in train(): 'RealWorld' object has no attribute 'no_such_thing'"),
         ("offthetable", "takes the action 1000000, which is not legal there"),
-        ("speechless", "takes the action None, which is no number"),
+        ("speechless", "takes the action None, but a whole number was expected"),
         ("forgetful", "raises RuntimeError in policy(): the weights are lost"),
+        ("blind", "returns None in view(), but an environment with Gymnasium's reset and step was expected"),
+        (
+            "stuck",
+            "raises TypeError in reset() of its view: Stuck.reset() got an unexpected keyword argument 'options'",
+        ),
+        ("idle", "returns the info['cost_ms'] None in reset() of its view, but a number, as of the real environment,"),
+        ("leaving", "raises SystemExit in act(): 3"),
+        ("muttering", "calls on_progress(1, 2, None) in train(), but on_progress(done, total, metrics) with two whole"),
+        ("endless", "has the total 'many', but a whole number of at least 0 was expected"),
     ],
 )
 def test_a_broken_one_is_named_in_one_sentence(name: str, fault: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,10 +73,13 @@ class ToyEnv:
         self.num_locations, self.everywhere = len(self.start), False
         self.max_steps = max_steps
         self.cells = self.start.copy()
-        self.steps = 0
+        self.steps, self.limit = 0, max_steps
 
-    def reset(self, *, seed: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         self.cells, self.steps = self.start.copy(), 0
+        self.limit = (options or {}).get("max_steps") or self.max_steps
         return self.observe()
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
@@ -88,7 +91,7 @@ class ToyEnv:
             self.rewrite(rule, site)
         self.steps += 1
         terminated = rule == len(RULE_NAMES) or not len(self.legal_actions())
-        truncated = not terminated and self.steps >= self.max_steps
+        truncated = not terminated and self.steps >= self.limit
         observation, info = self.observe()
         return observation, 100.0 * float(np.log(before / self.cost_ms())), terminated, truncated, info
 

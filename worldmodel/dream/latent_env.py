@@ -60,13 +60,18 @@ class LatentEnv:
         self._past = np.zeros(self.num_actions + 1, bool)
         self._state = world_model.mdn_rnn.initial_state(1)
 
-    def reset(self, *, seed: int | None = None) -> tuple[LatentObservation, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[LatentObservation, dict[str, Any]]:
         """Starts an episode of the real environment.
 
+        Args:
+          options: those of the real environment's `reset`, such as `max_steps`.
         Raises:
+          ValueError: see the real environment's `reset`.
           IncompatibleWorldModel: if it starts from another graph than the model is bound to.
         """
-        observation, info = self.env.reset(seed=seed)
+        observation, info = self.env.reset(seed=seed, options=options)
         if info["graph_hash"] != self._start_graph.start:
             raise IncompatibleWorldModel(
                 f"the environment starts from the graph {info['graph_hash']}, but the world model is bound to "

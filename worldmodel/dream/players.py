@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
+from environment.substitution.options import require_options
 from worldmodel.data.trajectory import LatentObservation, Policy
 from worldmodel.dream.dream_env import DreamEnv
 from worldmodel.dream.step import DreamState
@@ -64,15 +65,23 @@ class PolicyPlayer:
 
 
 class ActingPlayer:
-    """A `controller.interface.Controller` without a policy, which acts on one observation at a time."""
+    """A `controller.interface.Controller` without a policy, which acts on one observation at a time.
+
+    It takes NO-OP after `max_steps` steps of the controller, which is not asked for any more.
+    """
 
     def __init__(self, controller: Any, *, deterministic: bool = False) -> None:
-        self._controller, self._deterministic = controller, deterministic
+        self._controller, self._deterministic, self._steps = controller, deterministic, 0
 
     def begin(self, view: Any, generator: np.random.Generator) -> None:
+        self._steps = 0
         self._controller.begin_episode(view, seed=int(generator.integers(_HIGHEST)))
 
     def choose(self, observation: LatentObservation, generator: np.random.Generator) -> int:
+        limit = self._controller.max_steps
+        if limit is not None and self._steps >= limit:
+            return int(observation.action_mask.shape[1]) - 1
+        self._steps += 1
         return int(self._controller.act(observation, deterministic=self._deterministic))
 
     def dream(self, dream: DreamEnv, *, episodes: int, horizon: int, seed: int) -> Played:
@@ -111,11 +120,21 @@ class DreamView:
           dream: the dream.
           horizon: the number of steps after which an episode is truncated.
         """
-        self._dream, self._horizon = dream, horizon
+        self._dream, self._horizon, self._limit = dream, horizon, horizon
         self.num_actions, self.structure = dream.num_actions, dream.structure
 
-    def reset(self, *, seed: int = 0) -> tuple[LatentObservation, dict[str, Any]]:
-        """Draws a start state."""
+    def reset(
+        self, *, seed: int = 0, options: dict[str, Any] | None = None
+    ) -> tuple[LatentObservation, dict[str, Any]]:
+        """Draws a start state.
+
+        Args:
+          options: `max_steps`, if not None, limits this episode; there is no other option.
+        Raises:
+          ValueError: `max_steps` is no whole number of at least 1, or there is no such option.
+        """
+        limit = require_options(options, "max_steps").get("max_steps")
+        self._limit = self._horizon if limit is None else limit
         self._seed, self._steps = seed, 0
         self._state = self._dream.start(1, tf.constant([seed, -1], tf.int32))
         return self._state.observation(), {}
@@ -136,5 +155,5 @@ class DreamView:
         seed = tf.constant([self._seed, self._steps], tf.int32)
         self._state, reward, terminal = self._dream.step(self._state, tf.constant([action], tf.int32), seed)
         self._steps += 1
-        truncated = self._steps >= self._horizon
+        truncated = self._steps >= self._limit
         return self._state.observation(), float(reward[0]), bool(terminal[0]), truncated, {}

@@ -254,8 +254,10 @@ class _Latent:
         self.rule_names, self.num_locations, self.everywhere = env.rule_names, env.num_locations, env.everywhere
         self.legal_actions = env.legal_actions
 
-    def reset(self, *, seed: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-        latent, info = self.latent.reset(seed=seed)
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        latent, info = self.latent.reset(seed=seed, options=options)
         return {**self._real.observation, _LATENT: latent, _IS_FIRST: True}, info
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
@@ -274,8 +276,10 @@ class _Remembering:
         self.rule_names, self.num_locations, self.everywhere = env.rule_names, env.num_locations, env.everywhere
         self.legal_actions = env.legal_actions
 
-    def reset(self, *, seed: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-        self.observation, info = self._env.reset(seed=seed)
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        self.observation, info = self._env.reset(seed=seed, options=options)
         return self.observation, info
 
     def step(self, action: Any) -> tuple[dict[str, Any], Any, bool, bool, dict[str, Any]]:

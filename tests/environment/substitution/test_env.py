@@ -148,6 +148,14 @@ def test_max_steps_truncates() -> None:
     assert env.step(env.legal_actions()[0])[3]
     with pytest.raises(ValueError, match="at least 1, got 0"):
         env.reset(options={"max_steps": 0})
+    with pytest.raises(ValueError, match=r"a whole number, got 2\.5"):
+        env.reset(options={"max_steps": 2.5})
+
+
+def test_an_option_that_there_is_not_is_refused() -> None:
+    env = GraphSubstitutionEnv("squeezenet1.1-tiny")
+    with pytest.raises(ValueError, match=r"no option 'max_step' \(did you mean 'max_steps'\?\)"):
+        env.reset(options={"max_step": 3})
 
 
 def test_invalid_action_is_punished_or_raises() -> None:

@@ -104,7 +104,7 @@ def test_any_number_of_processes_collects_the_same(
 
 
 class Killed(ToyEnv):
-    def reset(self, *, seed: int | None = None) -> Any:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         os._exit(1)  # as the system ends a process that takes too much memory
 
 

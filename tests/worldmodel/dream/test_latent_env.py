@@ -71,6 +71,18 @@ def test_illegal_actions_are_refused(world_model: WorldModel) -> None:
             env.step(outside)
 
 
+def test_options_are_those_of_the_real_environment(world_model: WorldModel) -> None:
+    env = LatentEnv(ToyEnv(8, max_steps=10), world_model)
+    for options, limit in (({"max_steps": 2}, 2), (None, 10)):
+        observation, _ = env.reset(options=options)
+        steps, terminated, truncated = 0, False, False
+        while not (terminated or truncated):
+            first = int(np.flatnonzero(observation.action_mask[0])[0])
+            observation, _, terminated, truncated, _ = env.step(first)
+            steps += 1
+        assert truncated == (steps == limit) and (steps <= 2) == (limit == 2)
+
+
 def test_noop_ends_the_episode(world_model: WorldModel) -> None:
     env = LatentEnv(ToyEnv(8), world_model)
     env.reset()

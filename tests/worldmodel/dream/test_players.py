@@ -89,6 +89,42 @@ def test_a_controller_without_a_policy_is_recollected_from(world_model: WorldMod
         assert int(world_model.table.encode(episode.actions[:1])[0]) == first
 
 
+def test_a_dream_is_as_short_as_its_options_say(dream: DreamEnv) -> None:
+    view = DreamView(dream, 5)
+    for options, limit in (({"max_steps": 1}, 1), ({"max_steps": None}, 5), ({"max_steps": 2}, 2), (None, 5)):
+        observation, _ = view.reset(seed=0, options=options)
+        ends = []
+        for _ in range(limit):
+            first = int(np.flatnonzero(observation.action_mask.numpy()[0])[0])
+            observation, _, terminated, truncated, _ = view.step(first)
+            assert not terminated
+            ends.append(truncated)
+        assert ends == [False] * (limit - 1) + [True]
+    for options, fault in (({"max_steps": 0}, "at least 1"), ({"graph": "bert-base"}, "no option 'graph'")):
+        with pytest.raises(ValueError, match=fault):
+            view.reset(seed=0, options=options)
+
+
+class OfTwoSteps(Always):
+    """Its plan has two steps, and it has no answer to a third question."""
+
+    max_steps = 2
+
+    def begin_episode(self, view: Any, *, seed: int) -> None:
+        self.left = 2
+
+    def act(self, observation: Any, *, deterministic: bool) -> int:
+        assert self.left > 0
+        return super().act(observation, deterministic=deterministic)
+
+
+def test_a_controller_is_asked_for_as_many_steps_as_it_has(world_model: WorldModel, dream: DreamEnv) -> None:
+    played = ActingPlayer(OfTwoSteps()).dream(dream, episodes=2, horizon=6, seed=0)
+    assert (played.action[:2] != dream.num_actions).all() and (played.action[2:] == dream.num_actions).all()
+    real = recollect(world_model, ToyEnv(8, max_steps=10), player_of(OfTwoSteps()), episodes=2, seed=1)
+    assert [episode.num_steps for episode in real] == [3, 3], "the last of them is NO-OP"
+
+
 def test_an_action_that_is_illegal_in_the_dream_is_refused(dream: DreamEnv) -> None:
     view = DreamView(dream, 5)
     observation, _ = view.reset(seed=0)
