@@ -154,7 +154,7 @@ paper() {
     [[ $kind != played ]] || controller=best-of-n
     [[ ! -s $file.json ]] || continue
     limited "$python" -m experiments.cli optimise "$1" -o "$file.onnx" --force --run-dir "$file" \
-      --controller $controller --budget "$budget" --costs "$costs" --device "$device" || return # its status; `set -e` is off below each_graph
+      --controller $controller --budget "$budget" --costs "$costs" --device "$device" || return # `set -e` is off here
     $dry || cp "$file/result.json" "$file.json"
   done
 }
