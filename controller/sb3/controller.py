@@ -176,8 +176,10 @@ class _Noted(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self._end()
+        if seed is None:  # one that the record can name
+            seed = int(self.env.unwrapped.np_random.integers(2**31))
         observation, info = self.env.reset(seed=seed, options=options)
-        self._log = EpisodeLog("training", seed or 0, info)
+        self._log = EpisodeLog("training", seed, info)
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:

@@ -22,7 +22,7 @@ from experiments.pipeline.bodies import with_bodies
 from experiments.pipeline.clock.measure import STAGE as MEASURE
 from experiments.pipeline.clock.measure import measure, measure_with_other_threads, runtime_of
 from experiments.pipeline.clock.timings import restore_timings
-from experiments.pipeline.learning.controller import TrainingFacts, is_clocked, num_timed
+from experiments.pipeline.learning.controller import TrainingFacts, is_clocked, journal_of, num_timed
 from experiments.pipeline.learning.evaluate import train_and_evaluate
 from experiments.pipeline.learning.rounds import STAGE, Learning, train_for_real
 from experiments.pipeline.learning.trained import TrainedRun
@@ -233,7 +233,8 @@ def begin_run(request: Request, loaded: Loaded, progress: ProgressDisplay) -> Ru
         if reason:
             progress.note(f"Warning: no result can be verified, because {reason}.")
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
-    manifest = make_manifest(request.arguments, request.model, config.seed)
+    setting = str(setting_of(runtime_of(config)))
+    manifest = {**make_manifest(request.arguments, request.model, config.seed), "setting": setting}
     directory = RunDirectory.open(path, identity, manifest, restart=restart, agree=same_run)
     restore_waypoints(directory, loaded.model)
     restore_timings(directory, loaded)
@@ -281,7 +282,7 @@ def assemble_result(
         symbolic_notes=list(exported.symbolic_notes),
         found_by=SOURCES[best.kind],
         stop_reason=training.stop_reason,
-        timed=num_timed(run),
+        timed=num_timed(journal_of(run)),
         counts=run.directory.counts(leaving_out=set_apart(training.rounds)),
         candidates=loaded.num_candidates,
         accuracy=training.accuracy,

@@ -21,6 +21,7 @@ from environment.statistics.sequential import Verdict
 from experiments.pipeline.clock.measure import feeds_of, runtime_of
 from experiments.pipeline.learning.controller import climbed, journal_of
 from experiments.pipeline.loading.load import Loaded
+from experiments.runs.directory import RunDirectory
 from experiments.runs.result import NOISE, MeasuredRatio
 from experiments.runs.run import Run
 from taso_ext.errors import ModelError
@@ -83,8 +84,34 @@ def _climbed_from(run: Run, loaded: Loaded, evaluation: Evaluation, offered: Seq
         record = play_episode(loaded.env, climb, seed=run.seed(CLIMB), deterministic=True, kind=CLIMB)
         run.directory.write_json(CLIMB_EPISODE, record.to_json())
     found = run.directory.stored(CLIMB_EPISODE, EpisodeRecord.from_json)
+    return Selected(_first_like(found, own, offered), _own_find(run, loaded, own))
+
+
+def _first_like(found: EpisodeRecord, own: EpisodeRecord, offered: Sequence[EpisodeRecord]) -> EpisodeRecord:
+    """Returns the episode that has found the graph of a climb before it; that of the climb if there is none."""
     same = [record.until(record.best_step) for record in (own, *offered) if record.best_actions == found.best_actions]
-    return Selected(same[0] if same else found, _own_find(run, loaded, own))
+    return same[0] if same else found
+
+
+def selected_before(
+    directory: RunDirectory, loaded: Loaded, evaluation: Evaluation, records: Sequence[EpisodeRecord]
+) -> EpisodeRecord:
+    """Returns the episode whose graph a finished run has selected, from its files alone; see `select`.
+
+    Raises:
+      DamagedRun: a file does not fit the episodes.
+    """
+    best = evaluation.best
+    climbed, raced = (directory.path / name for name in (CLIMB_EPISODE, CHECKPOINT))
+    if evaluation.deterministic.chosen is not None:
+        return evaluation.deterministic
+    if not best.best_actions or not (climbed.is_file() or raced.is_file()):
+        return best
+    offered = list(_cheapest(loaded, [best, *records]))
+    if climbed.is_file():
+        found = directory.stored(CLIMB_EPISODE, EpisodeRecord.from_json)
+        return _first_like(found, evaluation.controller_best, offered)
+    return directory.stored(CHECKPOINT, lambda each: _chosen(offered, each)).record
 
 
 def _own_find(run: Run, loaded: Loaded, own: EpisodeRecord) -> str:

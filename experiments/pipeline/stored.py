@@ -13,7 +13,7 @@ import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from controller.interface import Controller
 from controller.registry import needs_tensorflow
@@ -41,6 +41,20 @@ if TYPE_CHECKING:
 
 SAME = {"graph": "the model", "rules": "the rule set"}
 """Parts of a run's fingerprint without which its actions mean nothing, and what a difference says has changed."""
+
+
+class Shard(NamedTuple):
+    """A file of collected episodes.
+
+    Attributes:
+      path: the file.
+      first: the number of its first episode.
+      seed: the seed of its collection, from which `worldmodel.data.episodes.reset_seed` makes that of an episode.
+    """
+
+    path: Path
+    first: int
+    seed: int
 
 
 class StoredRun:
@@ -253,30 +267,34 @@ class StoredRun:
         if not self.directory.finished(stage):
             raise UserError(f"In {self.path}, {what} is not finished. Repeat the command of that run, which goes on.")
 
-    def shards(self) -> Iterator[tuple[Path, int]]:
-        """Yields the files of all collected episodes, in order, and the number of the first episode of each.
+    def shards(self) -> Iterator[Shard]:
+        """Yields the files of all collected episodes, in order.
 
         Raises:
           DamagedRun: a file is missing.
         """
         config = self.config
         if self.directory.finished(COLLECT):
-            yield from self._shards_in(EPISODES, None if config.collect.steps else config.collect.episodes)
+            for path, first in self._shards_in(EPISODES, None if config.collect.steps else config.collect.episodes):
+                yield Shard(path, first, self.seed(COLLECT))
         for number in range(1, config.recollect.rounds + 1):
-            if self.directory.finished(of_round(RECOLLECT, number)):
-                yield from self._shards_in(of_round(RECOLLECTED, number), config.recollect.episodes)
+            stage = of_round(RECOLLECT, number)
+            if self.directory.finished(stage):
+                for path, first in self._shards_in(of_round(RECOLLECTED, number), config.recollect.episodes):
+                    yield Shard(path, first, self.seed(f"{stage} {first}"))
         for number in range(config.recollect.rounds + 1):
             if config.learns_in == "mixed" and self.directory.finished(of_round(TRAINING, number)):
-                yield from self._mixed_shards(self.directory.checkpoint(of_round(MIXED, number)))
+                yield from self._mixed_shards(number)
 
-    def _mixed_shards(self, directory: Path) -> Iterator[tuple[Path, int]]:
-        """Yields the files of the episodes that a controller has played while it learned in the world `mixed`."""
+    def _mixed_shards(self, of: int) -> Iterator[Shard]:
+        """Yields the files of the episodes that a round's controller has played while it learned in `mixed`."""
+        directory = self.directory.checkpoint(of_round(MIXED, of))
         paths = sorted(directory.glob("episodes-*.npz"))
         for number in range(max(1, len(paths))):
             path = directory / f"episodes-{number:06d}.npz"
             if path not in paths:
                 raise DamagedRun(path, "it is missing")
-            yield path, number * self.config.mixed.episodes
+            yield Shard(path, number * self.config.mixed.episodes, self.seed(of_round(TRAINING, of)) + number)
 
     def _shards_in(self, folder: str, wanted: int | None) -> Iterator[tuple[Path, int]]:
         """Yields the shards of a folder; checks that they hold all episodes up to the wanted number."""

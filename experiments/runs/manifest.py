@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from environment.costs.prices.settings import processor
 from environment.costs.roofline import ROOFLINE_VERSION
 
 PACKAGES = (
     *("rlflow", "tensorflow", "graph-nets", "dm-sonnet", "tensorflow-probability"),
-    *("onnx", "onnxscript", "onnxruntime", "numpy", "gymnasium"),
+    *("onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu", "numpy", "gymnasium"),
 )
+COMPARING = ("onnx", "onnxruntime", "onnxruntime-gpu", "numpy")
+"""Packages that compute the outputs of models which are compared."""
 
 
 def make_manifest(arguments: Sequence[str], model: str, seed: int) -> dict[str, Any]:
@@ -28,10 +31,22 @@ def make_manifest(arguments: Sequence[str], model: str, seed: int) -> dict[str, 
         "versions": {package: _version(package) for package in PACKAGES},
         "roofline": ROOFLINE_VERSION,
         "cpu": _cpu_name(),
+        "processor": processor("cpu"),
         "cores": len(os.sched_getaffinity(0)),
         "system": platform.platform(),
         "git": _commit(),
     }
+
+
+def compares_as_here(manifest: Mapping[str, Any]) -> bool:
+    """Returns whether a command has compared outputs with the packages and on the processor that are here.
+
+    Of a manifest of an older version, nobody knows.
+    """
+    versions = manifest["versions"]
+    return manifest.get("processor") == processor("cpu") and all(
+        versions.get(package) == _version(package) for package in COMPARING
+    )
 
 
 def _version(package: str) -> str | None:

@@ -11,6 +11,8 @@ from environment import GraphSubstitutionEnv
 from worldmodel.data.actions import pack
 from worldmodel.data.episodes import Episode
 
+COLLECTED = ("collection", "recollection")
+"""Kinds of episodes that are kept in shards."""
 REWARD_RESOLUTION = 1e-6
 """Rewards that differ by less, or by less than this fraction, are equal: collected ones are kept as float32."""
 
@@ -44,11 +46,13 @@ class Claim:
     Attributes:
       name: the file, and the episode in it.
       record: its actions, costs and rewards.
+      seed: the seed of the environment's reset, from which costs were drawn; None if nobody knows it.
       episode: also its graphs and legal rewrites, if it was collected.
     """
 
     name: str
     record: EpisodeRecord
+    seed: int | None
     episode: Episode | None = None
 
 
@@ -75,16 +79,30 @@ class Tolerance:
 
 
 class Replay:
-    """Plays records again in one environment."""
+    """Plays records again in one environment.
+
+    Costs that are drawn (`noise=resampled`) are drawn again: a draw depends only on the seed of the reset and on the
+    step at which an episode first meets a graph.
+
+    Attributes:
+      hashes: the hashes of all graphs that were met.
+    """
 
     def __init__(self, env: GraphSubstitutionEnv, tolerance: Tolerance) -> None:
         self._env, self._tolerance = env, tolerance
+        self.hashes: set[str] = set()
+
+    def compares_rewards(self, claim: Claim) -> bool:
+        """Returns whether the rewards of an episode are compared: if costs are exact, and their draws known if any."""
+        if self._tolerance.widened or not self._tolerance.compares:
+            return False
+        return claim.seed is not None or not self._env.draws_costs
 
     def of(self, claim: Claim) -> Difference | None:
         """Returns the first difference of an episode; None if everything is as it was recorded."""
         env, record = self._env, claim.record
         steps = record.num_steps
-        _, info = env.reset(options={"max_steps": max(1, steps if record.truncated else steps + 1)})
+        _, info = env.reset(seed=claim.seed, options={"max_steps": max(1, steps if record.truncated else steps + 1)})
         for what, claimed, found in (
             ("the start graph", record.graph_hash, info["graph_hash"]),
             ("the rule set", record.rules, info["rules_fingerprint"]),
@@ -108,7 +126,9 @@ class Replay:
         """Compares what a step has rewritten."""
         record = claim.record
         claimed_name, found_name = record.rule_names[step], info["rule_name"]
-        if claimed_name != found_name and (claimed_name, found_name) != ("NO-OP", "no-op"):  # of the collection
+        if record.kind in COLLECTED:  # names its actions, of which one may have been left alone for want of a price
+            found_name = (*self._env.rule_names, "NO-OP")[record.actions[record.num_actions(step)][0]]
+        if claimed_name != found_name:
             return Difference(claim.name, step, "the rewrite", claimed_name, found_name)
         if record.everywhere and record.everywhere[step]:
             claimed = record.actions[record.num_actions(step) : record.num_actions(step + 1)]
@@ -120,6 +140,7 @@ class Replay:
     def _state(self, claim: Claim, step: int, info: dict[str, Any]) -> Difference | None:
         """Compares the graph after `step` steps, its legal rewrites and its cost."""
         record, episode, name = claim.record, claim.episode, claim.name
+        self.hashes.add(info["graph_hash"])
         if episode is not None:
             if episode.hashes[step] != info["graph_hash"]:
                 return Difference(name, step, "the hash of the graph", episode.hashes[step], info["graph_hash"])
@@ -135,8 +156,8 @@ class Replay:
         return None
 
     def _reward(self, claim: Claim, step: int, found: float) -> Difference | None:
-        """Compares a reward; rewards of measured or drawn costs are as unsure as these and are not compared."""
-        if self._tolerance.widened or not self._tolerance.compares or self._env.draws_costs:
+        """Compares a reward; rewards of measured costs are as unsure as these and are not compared."""
+        if not self.compares_rewards(claim):
             return None
         claimed = claim.record.rewards[step]
         if not abs(claimed - found) <= REWARD_RESOLUTION * max(1.0, abs(found)):

@@ -138,25 +138,29 @@ record_prices() {
   limited "$python" -m experiments.cli costs record "$1" --device "$device" "${walks[@]}"
 }
 
-# The networks of the papers, by the cost model of the papers' card and by this device's own prices; both are timed.
+# The networks of the papers, by the cost model of the papers' card and by this device's own prices, and by an agent
+# that plays instead of a search; all are timed.
 papers() {
   if ((${#graphs[@]} == 0)) && [[ $scale = full ]]; then graphs=(squeezenet1.1 bert-base); fi
   each_graph paper
 }
 
 paper() {
-  local kind costs file budget=2000
+  local kind costs controller file budget=2000
   [[ $scale = full ]] || budget=5
-  for kind in roofline measured; do
-    costs=roofline:rtx2070 file=$made/papers/$1-$kind
-    [[ $kind = roofline ]] || costs=measured:$device
-    [[ $kind = roofline || $device != tensorrt ]] || continue # it shows no kernels, so none has a price
+  for kind in $(kinds); do
+    costs=roofline:rtx2070 controller=taso file=$made/papers/$1-$kind
+    [[ $kind != measured ]] || costs=measured:$device
+    [[ $kind != played ]] || controller=best-of-n
     [[ ! -s $file.json ]] || continue
-    limited "$python" -m experiments.cli optimise "$1" -o "$file.onnx" --force --run-dir "$file" --controller taso \
-      --budget "$budget" --costs "$costs" --device "$device" || return # its status; `set -e` is off below each_graph
+    limited "$python" -m experiments.cli optimise "$1" -o "$file.onnx" --force --run-dir "$file" \
+      --controller $controller --budget "$budget" --costs "$costs" --device "$device" || return # `set -e` is off here
     $dry || cp "$file/result.json" "$file.json"
   done
 }
+
+# The kinds of runs that `papers` makes; TensorRT shows no kernels, so that none has a price there.
+kinds() { echo roofline played; [[ $device = tensorrt ]] || echo measured; }
 
 # Replays what `papers` has left, proves its results again and times them: on this device or on another one.
 validate() {
@@ -166,9 +170,8 @@ validate() {
 
 validated() {
   local kind file said
-  for kind in roofline measured; do
+  for kind in $(kinds); do
     file=$made/papers/$1-$kind said=$made/validated/$1-$kind.json
-    [[ $kind = roofline || $device != tensorrt ]] || continue
     [[ ! -s $said ]] || continue
     if $dry; then
       limited "$python" -m experiments.cli validate "$file" --device "$device" --json

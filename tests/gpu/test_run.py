@@ -76,12 +76,17 @@ def test_a_table_is_made_graph_by_graph_and_then_whole() -> None:
 
 
 def test_tensorrt_is_not_asked_for_prices() -> None:
-    assert not [command for command in commands("papers", "--device", "tensorrt") if "measured:tensorrt" in command]
+    found = commands("papers", "--device", "tensorrt")
+    assert len(found) == 4 and not [command for command in found if "measured:tensorrt" in command]
+
+
+def test_an_agent_plays_beside_the_searches() -> None:
+    assert {command[command.index("--controller") + 1] for command in commands("papers")} == {"taso", "best-of-n"}
 
 
 def test_the_runs_that_papers_makes_are_validated() -> None:
     made = {command[command.index("--run-dir") + 1] for command in commands("papers")}
-    assert {command[4] for command in commands("validate")} == made and len(made) == 4
+    assert {command[4] for command in commands("validate")} == made and len(made) == 6
 
 
 def test_what_trains_is_not_carried() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +17,7 @@ import pytest
 
 from environment import zoo
 from experiments.cli import main
+from experiments.runs.result import Result
 from tests.commands import failure
 
 pytestmark = pytest.mark.xdist_group("resume")  # one worker: the run with a world model is made once
@@ -102,6 +105,22 @@ def test_a_run_that_learned_is_replayed_without_tensorflow(
         ("result.json", ("after", "cost_ms"), "result.json", None, "cost_ms"),
         ("result.json", ("before", "memory_bytes"), "result.json", None, "memory_bytes"),
         ("result.json", ("improvements", "(b) controller, deterministic episode"), "result.json", None, "(b)"),
+        ("result.json", ("episodes", "(b) controller, deterministic episode"), "result.json", None, "episodes: (b)"),
+        ("result.json", ("noise", "(b) controller, deterministic episode"), "result.json", None, "noise: (b)"),
+        ("result.json", ("before", "cost_noise"), "result.json", None, "cost_noise of the graph before"),
+        ("result.json", ("counts", "real_steps"), "result.json", None, "counts: real_steps"),
+        ("result.json", ("counts", "cost_evaluations"), "result.json", None, "counts: cost_evaluations"),
+        ("result.json", ("stage_seconds", "verify"), "result.json", None, "stage_seconds: verify"),
+        ("result.json", ("measured", "ratio"), "result.json", None, "measured: ratio"),
+        ("checkpoints/measured.json", ("low",), "result.json", None, "measured: low"),
+        *(
+            ("result.json", (name,), "result.json", None, name)
+            for name in (
+                *("model", "controller", "world", "costs", "seed", "found_by", "stop_reason", "candidates", "timed"),
+                *("largest_difference", "tolerance", "verified_in", "bytes_before", "bytes_after", "raised_opset"),
+                *("peak_memory_bytes", "reward_noise", "ratio_noise"),
+            )
+        ),
     ],
     ids=lambda part: str(part)[:60],
 )
@@ -126,6 +145,106 @@ def test_every_changed_figure_is_named(
     assert found[0]["expected"] != found[0]["found"]
     assert main(["validate", "run", "--untimed"]) == 1
     assert capsys.readouterr().out.startswith("DIFFERENT: ")
+
+
+def test_every_figure_of_the_result_is_derived_or_named_as_not_checked(there: Path) -> None:
+    """Changes each field of result.json alone; the page for users names those whose change nothing finds."""
+    stored = json.loads(Path("run/result.json").read_text())
+    found: set[str] = set()
+    assert set(stored) == {field.name for field in dataclasses.fields(Result)}
+    for name, value in stored.items():
+        change("result.json", lambda result, name=name, value=value: result.update({name: other_than(value)}))
+        if main(["validate", "run", "--untimed"]) == 0:
+            found.add(name)
+        change("result.json", lambda result, name=name, value=value: result.update({name: value}))
+    page = (Path(__file__).parents[2] / "docs/how-to/runs.md").read_text()
+    unchecked = page.partition("Not checked are")[2].partition("\n\n")[0]
+    assert found and found <= set(re.findall(r"`(\w+)`", unchecked))
+
+
+def other_than(value: Any) -> Any:
+    """Returns another value of the same kind."""
+    match value:
+        case bool():
+            return not value
+        case int() | float():
+            return value * 1.01 + 1
+        case str():
+            return f"{value}x"
+        case list():
+            return [*value, "x"]
+        case dict():
+            return {name: other_than(each) for name, each in value.items()} | {"x": 1}
+    return 7
+
+
+def test_rounds_are_compared_with_the_files_of_their_stages(
+    uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    shutil.copytree(uninterrupted.with_suffix(".run"), "run")
+    asked = ("--untimed", "--output", str(uninterrupted))
+    for name, edit, record in (
+        ("result.json", lambda result: result["rounds"][1]["plans"].update(gap=0.0), "result.json"),
+        ("result.json", lambda result: result["rounds"][0].update(real_steps=1), "result.json"),
+        ("result.json", lambda result: result["accuracy"][0].update(reward_mae=0.0), "result.json"),
+        ("result.json", lambda result: result.update(played=1 - result["played"]), "result.json"),
+        ("checkpoints/exploit.json", lambda plans: plans.update(real_percent=99.0), "training.json"),
+        ("checkpoints/accuracy-1.json", lambda rows: rows[-1].update(reward_mae=0.0), "training.json"),
+        ("checkpoints/training.json", lambda facts: facts.update(num_collected=3), "result.json"),
+        ("checkpoints/played-round.json", lambda played: played.update(round=5), "played-round.json"),
+    ):
+        before = Path("run", name).read_text()
+        change(name, edit)
+        assert Path("run", name).read_text() != before
+        found = validated(capsys, *asked, status=1)["differences"]
+        assert record in found[0]["record"], name
+        Path("run", name).write_text(before)
+    validated(capsys, *asked, status=0)
+
+
+def test_the_journal_of_a_climb_is_replayed(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = json.loads(Path("run/config.json").read_text())["fingerprint"]
+    begun = {
+        "kind": "begun",
+        "format": 1,
+        "graph": manifest["graph"],
+        "rules": "other",
+        "runtime": "",
+        "elapsed_s": 0.0,
+    }
+    Path("run/checkpoints/climb.jsonl").write_text(json.dumps(begun) + "\n")
+    (difference,) = validated(capsys, "--untimed", status=1)["differences"]
+    assert difference["record"] == "checkpoints/climb.jsonl, line 1" and difference["what"] == "the rule set"
+    Path("run/checkpoints/climb.jsonl").write_text(json.dumps({**begun, "rules": manifest["rules"]}) + "\n")
+    validated(capsys, "--untimed", status=0)
+
+
+def test_a_ratio_is_compared_where_it_was_measured(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def invent(measured: dict[str, Any]) -> None:
+        measured.update(ratio=0.1, low=0.09, high=0.11, sessions=2)
+
+    change("config.json", lambda config: config["measure"].update(pairs=4, sessions=2))
+    change("checkpoints/measured.json", invent)
+    change("result.json", lambda result: invent(result["measured"]))
+    (difference,) = validated(capsys, status=1)["differences"]
+    assert difference["what"] == "the measured ratio" and difference["expected"] == "0.100 [0.090, 0.110]"
+    change("manifest.json", lambda commands: commands[0].update(setting="another machine"))
+    found = validated(capsys, status=0)
+    assert "another machine" in found["other_setting"] and found["measured_then"]["ratio"] == 0.1
+    assert main(["validate", "run"]) == 0
+    assert "the ratio was 0.100 [0.090, 0.110]; the two were not compared" in capsys.readouterr().out
+
+
+def test_another_processor_may_round_differently(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change("result.json", lambda result: result.update(largest_difference=2 * result["largest_difference"]))
+    validated(capsys, "--untimed", status=1)
+    change("manifest.json", lambda commands: commands[0].update(processor="another one"))
+    validated(capsys, "--untimed", status=0)
+    change("result.json", lambda result: result.update(largest_difference=1.0))
+    (difference,) = validated(capsys, "--untimed", status=1)["differences"]
+    assert difference["what"] == "largest_difference" and "at most" in difference["found"]
 
 
 def test_another_rewrite_leads_to_another_graph(there: Path, capsys: pytest.CaptureFixture[str]) -> None:

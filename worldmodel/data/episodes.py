@@ -411,15 +411,29 @@ def replayed(env: RewriteEnv, buffer: EpisodeBuffer) -> EpisodeBuffer:
     return buffer if again is None else again
 
 
+def reset_seed(seed: int, index: int) -> int:
+    """Returns the seed with which `collect` resets the environment for an episode.
+
+    Args:
+      seed: the seed of the collection.
+      index: the number of the episode.
+    """
+    return int(_seeds(seed, index)[0].generate_state(1)[0])
+
+
+def _seeds(seed: int, index: int) -> list[np.random.SeedSequence]:
+    """Returns the seeds of an episode: of the reset, and of the behaviour policy."""
+    return np.random.SeedSequence([seed, index]).spawn(2)
+
+
 class _Recorder:
     """A player of one episode that records what an `Episode` holds."""
 
     def __init__(self, env: RewriteEnv, index: int, seed: int) -> None:
         self.env = env
         self.index = index
-        reset_seed, policy_seed = np.random.SeedSequence([seed, index]).spawn(2)
-        self.generator = np.random.default_rng(policy_seed)
-        self.observation, self.info = env.reset(seed=int(reset_seed.generate_state(1)[0]))
+        self.generator = np.random.default_rng(_seeds(seed, index)[1])
+        self.observation, self.info = env.reset(seed=reset_seed(seed, index))
 
     def empty_buffer(self) -> EpisodeBuffer:
         """Returns an empty buffer for graphs of this environment's widths."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from environment.costs.corrected.cost_model import Corrected
@@ -17,7 +17,7 @@ from environment.costs.corrected.posterior import TimedGraph
 from experiments.pipeline.loading.load import Loaded
 from experiments.runs.directory import RunDirectory
 from experiments.runs.run import Run
-from taso_ext import Graph, OnnxModel
+from taso_ext import OnnxModel
 
 STAGE, TITLE = "timings", "time whole graphs"
 CHECKPOINT = "checkpoints/whole-graphs.json"
@@ -41,11 +41,24 @@ def restore_timings(directory: RunDirectory, loaded: Loaded) -> None:
     costs = few_timings(loaded)
     if costs is None:
         return
-    kept = directory.stored(CHECKPOINT, lambda rows: [TimedGraph(**row) for row in rows or []])
+    kept = [each for each, _ in kept_timings(directory)]
     before = len(costs.timed(loaded.model))
     costs.restore(loaded.model, kept)
     if len(costs.timed(loaded.model)) > before:
         follow_prices(loaded)
+
+
+def kept_timings(directory: RunDirectory) -> list[tuple[TimedGraph, Plan | None]]:
+    """Returns the graphs that a run has timed, each with the rewrites that lead to it; older versions kept none.
+
+    Raises:
+      DamagedRun: they cannot be read.
+    """
+    return directory.stored(CHECKPOINT, lambda rows: [_timed_graph(**row) for row in rows or []])
+
+
+def _timed_graph(actions: Plan | None = None, **fields: Any) -> tuple[TimedGraph, Plan | None]:
+    return TimedGraph(**fields), actions and [(int(rule), int(location)) for rule, location in actions]
 
 
 def adopt_timings(run: Run, loaded: Loaded, other: RunDirectory) -> None:
@@ -55,7 +68,7 @@ def adopt_timings(run: Run, loaded: Loaded, other: RunDirectory) -> None:
       DamagedRun: they cannot be read.
     """
     restore_timings(other, loaded)
-    _keep(run, loaded)
+    _keep(run, loaded, {each.hash: plan for each, plan in kept_timings(other)})
 
 
 def time_batch(
@@ -79,32 +92,45 @@ def time_batch(
         return
     batch = max(0, min(most, costs.timings) - len(costs.timed(model)))
     with run.stage(stage, title, batch) as bar:
-        graphs = [loaded.env.replay(plan) for plan in dict.fromkeys(tuple(plan) for plan in plans)] if batch else []
+        ways = list(dict.fromkeys(tuple(plan) for plan in plans)) if batch else []
+        graphs = [loaded.env.replay(plan) for plan in ways]
         chosen = costs.choose(model, graphs, batch, run.seed(stage))
         timed = 0
         for place in chosen:
-            timed += time_graph(run, loaded, graphs[place])
+            timed += time_graph(run, loaded, ways[place])
             bar.update(timed)
         then()
         run.progress.note(_said(costs, model, timed))
 
 
-def time_graph(run: Run, loaded: Loaded, graph: Graph) -> int:
-    """Times a graph, unless it was timed before or nothing may be timed any more; returns how many were: 1 or 0."""
+def time_graph(run: Run, loaded: Loaded, plan: Plan) -> int:
+    """Times the graph of a plan, unless it was timed before or nothing may be timed any more.
+
+    Returns:
+      How many graphs were timed: 1 or 0.
+    """
     costs, model = few_timings(loaded), loaded.model
     assert costs is not None
+    graph = loaded.env.replay(plan)
     number = costs.time(model, [graph])
     if number:
-        _keep(run, loaded)
+        _keep(run, loaded, {graph.hash: plan})
         follow_prices(loaded)
     return number
 
 
-def _keep(run: Run, loaded: Loaded) -> None:
+def _keep(run: Run, loaded: Loaded, plans: Mapping[str, Plan | None]) -> None:
+    """Writes down all graphs that were timed.
+
+    Args:
+      plans: the rewrites that lead to those that were not written down before, by the hash of the graph.
+    """
     costs = few_timings(loaded)
-    if costs is not None and costs.timed(loaded.model):
-        kept: list[dict[str, Any]] = [dataclasses.asdict(each) for each in costs.timed(loaded.model)]
-        run.directory.write_json(CHECKPOINT, kept)
+    if costs is None or not costs.timed(loaded.model):
+        return
+    plans = {**plans, **{each.hash: plan for each, plan in kept_timings(run.directory)}}
+    rows = [{**dataclasses.asdict(each), "actions": plans.get(each.hash)} for each in costs.timed(loaded.model)]
+    run.directory.write_json(CHECKPOINT, rows)
 
 
 def share_of(loaded: Loaded, batches: int, number: int) -> int:

@@ -164,9 +164,9 @@ def journal_of(run: Run) -> list[dict[str, Any]]:
         raise DamagedRun(journal, str(error)) from error
 
 
-def num_timed(run: Run) -> int:
-    """Returns the number of graphs that the run's climb has timed."""
-    return sum(line["kind"] == "timed" for line in journal_of(run))
+def num_timed(journal: Sequence[Mapping[str, Any]]) -> int:
+    """Returns the number of timings of graphs in the lines of a climb's journal."""
+    return sum(line["kind"] == "timed" for line in journal)
 
 
 def _searched(run: Run, loaded: Loaded) -> Prepared:

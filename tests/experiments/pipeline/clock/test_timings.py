@@ -76,6 +76,7 @@ def test_a_round_learns_from_the_prices_that_its_batch_has_left(tmp_path: Path) 
         training, held_out = learning.episodes(0)
     assert 0 < len(kept(run)) <= share_of(loaded, 3, 0) == 3
     assert counts.end_to_end_timings == len(kept(run)) + 1, "the start graph too"
+    assert all(loaded.env.replay(each["actions"]).hash == each["hash"] for each in kept(run))
     assert len(training) + len(held_out) == len(learning.random_play)
     require_prices_of(loaded, training)
     require_prices_of(loaded, held_out)
