@@ -212,8 +212,7 @@ class StoredRun:
         Raises:
           UserError: its training is not finished.
         """
-        if "controller" in self.fingerprint:
-            raise UserError(f"{self.path} plays the controller of another run (--from). Load that run.")
+        self._require_own_training()
         if not self.config.learns_in:
             self._require_finished("evaluate", "its search")
             self._require_checkpoint()
@@ -236,7 +235,15 @@ class StoredRun:
         import_tensorflow()
         return Learning(self._run, self.loaded)
 
+    def _require_own_training(self) -> None:
+        if "controller" in self.fingerprint:
+            raise UserError(
+                f"{self.path} plays the controller of another run (--from), which has the world model, the dream and "
+                "the controller. Load that run."
+            )
+
     def _require_world_model(self) -> bool:
+        self._require_own_training()
         if not self.config.uses_world_model:
             raise UserError(f"{self.path} has no world model: its controller, '{self.config.controller}', needs none.")
         self._require_finished(of_round(MDN_RNN, self.round), "the training of its world model")

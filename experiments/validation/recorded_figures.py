@@ -15,6 +15,7 @@ from typing import Any
 from controller.evaluation import Evaluation
 from controller.records import EpisodeRecord, best_record
 from environment.verification import Verification
+from experiments.pipeline.clock.measure import STAGE as MEASURE
 from experiments.pipeline.clock.measure import WITH_OTHER_THREADS
 from experiments.pipeline.learning.collect import EPISODES, RECOLLECTED, joined, parted, random_play, read_episodes
 from experiments.pipeline.learning.controller import TrainingFacts
@@ -158,6 +159,9 @@ class RecordedFigures:
         for name, claimed in result.get("counts", {}).items():
             if name not in most or not least[name] <= claimed <= most[name]:
                 yield from differences(claimed, most.get(name), RESULT, f"counts: {name}")
+        if result.get("final_timings") is not None:
+            timings = directory.counts(only=[MEASURE]).end_to_end_timings
+            yield from differences(result["final_timings"], timings, RESULT, "final_timings")
         spent, claimed_seconds = directory.stage_seconds(), result["stage_seconds"]
         for stage in dict.fromkeys([*spent, *claimed_seconds]):
             seconds, now = claimed_seconds.get(stage), spent.get(stage)

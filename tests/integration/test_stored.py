@@ -80,6 +80,11 @@ def test_a_run_with_a_world_model_plays_its_record_and_is_played_from(controller
         assert main(["optimise", "squeezenet1.1-tiny", *playing, *little]) == 0
     first, second = (Evaluation.load(path / "checkpoints/evaluation.json") for path in (run.path, tmp_path / "again"))
     assert first.deterministic == second.deterministic
+    playing_run = experiments.load(tmp_path / "again")
+    assert playing_run.env is not None
+    for part in ("world_model", "dream", "controller"):
+        with pytest.raises(UserError, match="plays the controller of another run"):
+            getattr(playing_run, part)
 
 
 @pytest.mark.parametrize("controller", ["greedy", "taso", "random"])
