@@ -172,7 +172,7 @@ class Loaded:
       name: name of the model, for titles and the run directory.
       model: the model in the native engine.
       make_env: makes another real environment of the model; `max_steps` changes its limit of steps.
-      env_source: also makes one, and can be sent to another process.
+      env_source: also makes one, and can be sent to another process, which then loads everything anew.
       env: the first real environment.
       num_candidates: number of rewrites that the start graph allows.
       inputs: arrays of `--inputs` by input name; None if none are given.
@@ -227,7 +227,7 @@ def load(model: str, config: RunConfig) -> Loaded:
         name=find_model(model).name,
         model=loaded,
         make_env=make_env,
-        env_source=partial(_load_environment, model, config),
+        env_source=_EnvironmentSource(model, config, make_env),
         env=env,
         num_candidates=len(env.legal_actions()),
         inputs=given_inputs(config.inputs),
@@ -258,8 +258,18 @@ def load_model(model: str, config: RunConfig) -> tuple[OnnxModel, RuleSet]:
     return loaded, rules
 
 
-def _load_environment(model: str, config: RunConfig) -> GraphSubstitutionEnv:
-    return load(model, config).env
+class _EnvironmentSource:
+    """Makes environments: in this process with the costs of the run, so that no graph is timed twice."""
+
+    def __init__(self, model: str, config: RunConfig, make_env: Callable[[], GraphSubstitutionEnv]) -> None:
+        self._model, self._config = model, config
+        self._make_env: Callable[[], GraphSubstitutionEnv] | None = make_env
+
+    def __call__(self) -> GraphSubstitutionEnv:
+        return load(self._model, self._config).env if self._make_env is None else self._make_env()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_make_env": None}  # costs and the native model cannot be sent
 
 
 def load_rules(path: str | None) -> RuleSet:
