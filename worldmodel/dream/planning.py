@@ -300,16 +300,13 @@ def _drawn_plans(
     # If only actions without any share are legal, one of them is still drawn.
     for t, logits in enumerate(np.log(np.maximum(shares, LEAST_SHARE))):
         mask = state.action_mask.numpy()
-        legal = mask[:, :-1]
-        over |= ~legal.any(axis=1)
+        drawn, possible = _drawn(mask, logits, generator)
+        over |= ~possible
         if over.all():
             break
-        scores = np.full(legal.shape, -np.inf)
-        drawn = np.nonzero(legal)  # a few of the table's actions
-        scores[drawn] = logits[drawn[1]] + generator.gumbel(size=len(drawn[1]))
-        if t < len(guess) and legal[0, guess[t]]:
-            scores[0, guess[t]] = np.inf
-        taken[:, t] = np.where(over, dream.num_actions, scores.argmax(axis=1))
+        if t < len(guess) and mask[0, guess[t]]:
+            drawn[0] = guess[t]
+        taken[:, t] = np.where(over, dream.num_actions, drawn)
         step = _step(dream, state, rows, taken[:, t], t)
         state = step.state
         # NO-OP leaves the mask as it is, so a plan that is over stays in its state and earns nothing.
@@ -317,6 +314,30 @@ def _drawn_plans(
         over |= step.terminals | (returned & (not loops))
     steps = len(origin.totals) - 1
     return [_plan(actions, totals[steps:]) for actions, totals in zip(taken, visited.totals, strict=True)]
+
+
+def _drawn(mask: np.ndarray, logits: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Draws an action of every row from the softmax of the logits of its legal actions, by Gumbel noise.
+
+    Args:
+      mask: bool [B, A + 1], the last column is NO-OP, which is never drawn.
+      logits: [A].
+    Returns:
+      The actions int [B], and whether a row has any: bool [B].
+    """
+    flat = np.flatnonzero(mask)  # a few of the table's actions
+    rows, actions = flat // mask.shape[1], flat % mask.shape[1]
+    is_rewrite = actions < len(logits)
+    rows, actions = rows[is_rewrite], actions[is_rewrite]
+    scores = logits[actions] + generator.gumbel(size=len(actions))
+    counts = np.bincount(rows, minlength=len(mask))
+    possible = counts > 0
+    best = np.zeros(len(mask))
+    best[possible] = np.maximum.reduceat(scores, (np.cumsum(counts) - counts)[possible]) if len(scores) else 0.0
+    drawn = np.zeros(len(mask), np.int64)
+    first_last = np.flatnonzero(scores == best[rows])[::-1]
+    drawn[rows[first_last]] = actions[first_last]
+    return drawn, possible
 
 
 def _require_positive(**numbers: int) -> None:

@@ -12,7 +12,7 @@ from tests.worldmodel.toy_world import ToyEnv
 from worldmodel.accuracy.exploit import compare, dreamed_beside, plan_replayed, points
 from worldmodel.config import DreamConfig
 from worldmodel.dream.dream_env import DreamEnv
-from worldmodel.dream.planning import Plan, beam_search, cross_entropy_planning, rows_of
+from worldmodel.dream.planning import Plan, _drawn, beam_search, cross_entropy_planning, rows_of
 from worldmodel.errors import NonFinitePrediction
 from worldmodel.world_model import WorldModel
 
@@ -176,6 +176,19 @@ def test_a_plan_is_judged_by_what_reality_makes_of_it(
 def test_senseless_sizes_of_a_beam_are_refused(wrong: dict[str, int], said: str, dream: DreamEnv) -> None:
     with pytest.raises(ValueError, match=said):
         beam_search(dream, **wrong)
+
+
+def test_a_draw_is_that_of_the_whole_row_of_scores() -> None:
+    generator = np.random.default_rng(0)
+    mask, logits = generator.random((64, 31)) < 0.1, generator.normal(size=30)
+    drawn, possible = _drawn(mask, logits, np.random.default_rng(5))
+    legal = mask[:, :-1]
+    scores = np.full(legal.shape, -np.inf)
+    scores[legal] = np.broadcast_to(logits, legal.shape)[legal] + np.random.default_rng(5).gumbel(size=legal.sum())
+    np.testing.assert_array_equal(possible, legal.any(axis=1))
+    np.testing.assert_array_equal(drawn[possible], scores.argmax(axis=1)[possible])
+    assert not possible.all() and possible.any()
+    assert not _drawn(np.zeros((3, 31), bool), logits, generator)[1].any()
 
 
 def test_senseless_settings_of_cross_entropy_planning_are_refused(dream: DreamEnv) -> None:
