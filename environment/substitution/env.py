@@ -211,6 +211,16 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         return self._drawing is not None
 
     @property
+    def steps(self) -> int:
+        """Number of steps of the episode so far."""
+        return self._steps
+
+    @property
+    def rewrites(self) -> tuple[Rewrite, ...]:
+        """The single rewrites of the last step, in their order; none if it has changed no graph."""
+        return self._rewrites
+
+    @property
     def cost(self) -> Cost:
         """Cost that the last `info` shows; never a drawn one."""
         return self._price.cost
