@@ -41,8 +41,8 @@ def _made_up_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def config_of(timings: int, *assignments: str) -> RunConfig:
-    small = "environment.max_steps=6", "collect.episodes=12", "recollect.rounds=1", "device=cpu"
-    return load_config("demo", {}, [f"costs=endtoend:cpu:timings={timings}", *small, *assignments])
+    small = "environment.max_steps=6", "collect.episodes=12", "recollect.rounds=1", "evaluate.sampled_episodes=3"
+    return load_config("demo", {}, [f"costs=endtoend:cpu:timings={timings}", "device=cpu", *small, *assignments])
 
 
 def begun(folder: Path, config: RunConfig) -> tuple[Run, Loaded]:
