@@ -12,6 +12,9 @@ from experiments.validation.recomputed_costs import widened
 from experiments.validation.replayed_episodes import Difference
 
 RECORD, WHAT = "result.json", "the measured ratio"
+FEWEST_PAIRS = 6
+"""Fewest pairs of a measurement that is compared: that n pairs all lie on one side of the truth has the probability
+2 / 2^n, which is below 5 % from here on; an interval of fewer pairs may well miss it."""
 
 
 def time_differences(then: MeasuredRatio, now: MeasuredRatio) -> Iterator[Difference]:
@@ -25,7 +28,11 @@ def time_differences(then: MeasuredRatio, now: MeasuredRatio) -> Iterator[Differ
     - by as much as each of the measurements calls noise (`floor_of`), because sessions of identical bytes differ by
       more than their samples show;
     - without limit if a measurement has one session only, whose interval describes that session alone.
+
+    Measurements of fewer than `FEWEST_PAIRS` pairs are not compared.
     """
+    if min(then.pairs, now.pairs) < FEWEST_PAIRS:
+        return
     if then.is_faster and now.verdict == Verdict.SLOWER:
         yield Difference(RECORD, None, WHAT, f"{then.interval}, faster", f"{now.interval}, slower")
         return

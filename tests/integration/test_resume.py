@@ -36,7 +36,7 @@ def trace_of(output: Path) -> dict[str, Any]:
     """Everything of a run that may not depend on interruptions or the clock."""
     run = output.with_suffix(".run")
     result = json.loads((run / "result.json").read_text())
-    for clocked in ("measured", "stage_seconds", "peak_memory_bytes"):
+    for clocked in ("measured", "final_timings", "stage_seconds", "peak_memory_bytes"):
         del result[clocked]
     names = ["metrics.jsonl", "actions.json", *(f"checkpoints/{name}.json" for name in ("evaluation", "training"))]
     return {"result": result, "output": output.read_bytes(), **{name: (run / name).read_text() for name in names}}

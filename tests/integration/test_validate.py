@@ -223,9 +223,9 @@ def test_the_journal_of_a_climb_is_replayed(there: Path, capsys: pytest.CaptureF
 
 def test_a_ratio_is_compared_where_it_was_measured(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def invent(measured: dict[str, Any]) -> None:
-        measured.update(ratio=0.1, low=0.09, high=0.11, sessions=2)
+        measured.update(ratio=0.1, low=0.09, high=0.11, pairs=8, sessions=2)
 
-    change("config.json", lambda config: config["measure"].update(pairs=4, sessions=2))
+    change("config.json", lambda config: config["measure"].update(pairs=8, sessions=2))
     change("checkpoints/measured.json", invent)
     change("result.json", lambda result: invent(result["measured"]))
     (difference,) = validated(capsys, status=1)["differences"]

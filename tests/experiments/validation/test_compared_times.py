@@ -15,6 +15,7 @@ def ratio(
     verdict: Verdict = Verdict.UNDECIDED,
     sessions: int = 3,
     control: float | None = None,
+    pairs: int = 12,
 ) -> MeasuredRatio:
     itself = {} if control is None else {"control_ratio": control, "control_low": control, "control_high": control}
     return MeasuredRatio(
@@ -27,7 +28,7 @@ def ratio(
         device="cpu",
         runtime="",
         clock="",
-        pairs=12,
+        pairs=pairs,
         sessions=sessions,
         ending="",
         verdict=verdict,
@@ -59,8 +60,9 @@ def test_a_ratio_that_cannot_be_right_is_named(then: MeasuredRatio, now: Measure
         (ratio(0.80, 0.00, control=1.1), ratio(0.87, 0.00)),  # the model differs from itself
         (ratio(0.80, 0.01, sessions=1), ratio(0.95, 0.01)),  # the interval of one session describes that one alone
         (ratio(0.97, 0.05, Verdict.FASTER), ratio(1.00, 0.05)),
+        (ratio(0.50, 0.00, Verdict.FASTER, pairs=2), ratio(1.50, 0.00, Verdict.SLOWER)),
     ],
-    ids=["alike", "floor", "level", "control", "one session", "undecided"],
+    ids=["alike", "floor", "level", "control", "one session", "undecided", "two pairs"],
 )
 def test_noise_is_no_difference(then: MeasuredRatio, now: MeasuredRatio) -> None:
     assert not list(time_differences(then, now))
