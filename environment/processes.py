@@ -17,14 +17,36 @@ def starting_workers() -> Iterator[None]:
     """Lets processes that start inside the block ignore Ctrl-C from their first instruction on.
 
     Ctrl-C reaches every process of a terminal, and each would print a traceback of its own. A new process inherits the
-    blocked signal.
+    blocked signal. In this process Ctrl-C waits for the end of the block: a process that is half started would miss
+    what it reads first.
     """
     resource_tracker.ensure_running()  # else its start would clear the mask
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
-        yield
+        with _interruption_waits():
+            yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _interruption_waits() -> Iterator[None]:
+    """Handles a SIGINT at the end of the block. The mask of one thread alone does not do that: another thread gets it.
+
+    Only the main thread handles signals; in others there is nothing to do.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: received.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if received:
+            signal.raise_signal(signal.SIGINT)
 
 
 def end_workers(pool: ProcessPoolExecutor) -> None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import termios
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+
+from environment.processes import starting_workers
 
 ROOT = Path(__file__).parents[2]
 RULE = "rule add-commutes-{}\n  var    x, y: float[...]\n  source z = Add(x, y)\n  target z = Add(y, x)\n"
@@ -117,6 +121,23 @@ def test_workers_end_when_their_parent_is_killed(name: str, tmp_path: Path) -> N
     assert process.stderr is not None
     process.stderr.close()
     wait_until(lambda: not any(map(alive, workers)), 20)
+
+
+def test_an_interruption_waits_until_workers_have_started() -> None:
+    ready, passed = threading.Event(), False
+
+    def interrupt() -> None:
+        ready.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    other = threading.Thread(target=interrupt)  # from before the block, so that it receives the signal
+    other.start()
+    with pytest.raises(KeyboardInterrupt), starting_workers():
+        ready.set()
+        other.join()
+        time.sleep(0.05)
+        passed = True
+    assert passed
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1.0])
