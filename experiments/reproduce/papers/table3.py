@@ -15,7 +15,8 @@ world a temperature has nothing to act on, so that there are four:
 
 The last two are on BERT-Tiny, the others are on BERT-Base and SqueezeNet1.1, or at the scale `smoke` on a tiny BERT
 alone. On SqueezeNet1.1 a point takes one minute (`paper-cut`) or five (`demo`), and a world model takes five; on
-BERT-Base, with `paper-cut`, a point takes six minutes and a world model ten. A point of noisy prices takes six.
+BERT-Base, with `paper-cut`, a point takes six minutes and a world model ten. A point of noisy prices takes six. By the
+clock, random play takes twenty minutes and a point fifteen to forty.
 """
 
 from __future__ import annotations
