@@ -89,7 +89,7 @@ def print_training(
       rounds: one row for each round whose policy was trained, see `Learning.round_row`.
       updates: the logged metrics of the policy's updates.
       best_real: the improvement of the best real episode of a training without a world model, in percent.
-      warnings: the alarms of the round that will play; empty ones are not printed.
+      warnings: the alarms of the round that will play.
       counts: what the training took.
     """
     console = console or Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
@@ -108,7 +108,7 @@ def print_training(
         if best_real is not None:
             figures.append(("best real episode, estimated improvement", f"{best_real:.2f} %"))
         console.print(_two_columns(f"{title}: training", figures))
-    for line in filter(None, (*warnings, counts_line(counts))):
+    for line in (*warnings, counts_line(counts)):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(
         f"Everything about the run: {run_directory}. `rlflow optimise` with the same options goes on from here.",

@@ -110,7 +110,7 @@ def _timed_whole(
     known = len(costs.timed(loaded.model))
     facts = dict(interrupted or {"timed": 0, "known": known, "before": _gain(loaded, plan)})
     on_timed(facts, 0.0)  # before the timing, because an interruption after it would hide that it is new
-    time_graph(run, loaded, plan)
+    time_graph(run, loaded, loaded.env.replay(plan), plan)
     facts["timed"] = len(costs.timed(loaded.model)) - facts["known"]
     return facts | {"after": _gain(loaded, plan)}
 

@@ -17,7 +17,7 @@ from environment.costs.corrected.posterior import TimedGraph
 from experiments.pipeline.loading.load import Loaded
 from experiments.runs.directory import RunDirectory
 from experiments.runs.run import Run
-from taso_ext import OnnxModel
+from taso_ext import Graph, OnnxModel
 
 STAGE, TITLE = "timings", "time whole graphs"
 CHECKPOINT = "checkpoints/whole-graphs.json"
@@ -97,21 +97,20 @@ def time_batch(
         chosen = costs.choose(model, graphs, batch, run.seed(stage))
         timed = 0
         for place in chosen:
-            timed += time_graph(run, loaded, ways[place])
+            timed += time_graph(run, loaded, graphs[place], ways[place])
             bar.update(timed)
         then()
         run.progress.note(_said(costs, model, timed))
 
 
-def time_graph(run: Run, loaded: Loaded, plan: Plan) -> int:
-    """Times the graph of a plan, unless it was timed before or nothing may be timed any more.
+def time_graph(run: Run, loaded: Loaded, graph: Graph, plan: Plan) -> int:
+    """Times the graph that a plan leads to, unless it was timed before or nothing may be timed any more.
 
     Returns:
       How many graphs were timed: 1 or 0.
     """
     costs, model = few_timings(loaded), loaded.model
     assert costs is not None
-    graph = loaded.env.replay(plan)
     number = costs.time(model, [graph])
     if number:
         _keep(run, loaded, {graph.hash: plan})
