@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import errno
 import json
 import shlex
 import signal
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from experiments.config.flags import OF_CHECK, OF_EXPLAIN, OF_FUSE, add_flags, add_some_flags
+from experiments.errors import is_of_the_file_system
 from experiments.runs.supervision import remember, remembered, supervised, watch
 
 if TYPE_CHECKING:
@@ -364,7 +364,7 @@ def _carried_out(command: Callable[[], int]) -> int:
         print(f"rlflow: {error}{_advice(error)}", file=sys.stderr)
         return BAD_INPUT
     except OSError as error:
-        if error.errno not in _FILE_SYSTEM:
+        if not is_of_the_file_system(error):
             raise
         place = f"{error.filename}: " if error.filename else ""
         print(
@@ -391,15 +391,6 @@ def _stopped(name: str, number: int) -> int:
     """Says that a signal has ended the command, and returns the exit status that shells report: 130 after Ctrl-C."""
     print(f"rlflow: stopped by {name}. The same command resumes where this one stopped.", file=sys.stderr)
     return 128 + number
-
-
-_FILE_SYSTEM = frozenset(
-    {
-        *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO),
-        *(errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST),
-    }
-)
-"""The reasons why the file system refuses; another OSError is a defect and keeps its traceback."""
 
 
 def _optimise(options: argparse.Namespace) -> int:
@@ -561,7 +552,8 @@ def _reproduce(options: argparse.Namespace) -> int:
     require_writable_folder(directory, force=options.force or options.output is None)
     with provenance.using() as records:
         table = reproduce.load(options.table).reproduce(options, make_progress())
-    table = dataclasses.replace(table, provenance=provenance.said_of(records))
+    said = provenance.said_of(records) if records else provenance.computed(table.command)
+    table = dataclasses.replace(table, provenance=said)
 
     def beside(page: str) -> str:
         return with_other_devices(page, options.table, device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
 
 
@@ -18,6 +19,19 @@ class DamagedRun(UserError):
             f"{path} is damaged: {reason}. Restore the file, or repeat the command of this run with --restart, which "
             "makes everything in its run directory again."
         )
+
+
+_FILE_SYSTEM = frozenset(
+    {
+        *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO),
+        *(errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST),
+    }
+)
+
+
+def is_of_the_file_system(error: Exception | None) -> bool:
+    """Returns whether the file system refuses, as on a full disk; another OSError is a defect of the program."""
+    return isinstance(error, OSError) and error.errno in _FILE_SYSTEM
 
 
 def require_at_least(least: int, **values: int) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from controller.registry import worlds_of
-from experiments.config.effect import readers_of, reads
+from experiments.config.effect import is_read, readers_of, reads, why_unread
 from experiments.config.flags import flag_of, given_settings
 from experiments.config.run import AUTO, MEASURED_COSTS, OF_CONTROLLERS, RunConfig, load_config
+from experiments.config.tree import leaves, parse_overrides
 from experiments.errors import UserError
 from experiments.output_file import require_not_read, require_writable, require_writable_directory
 from taso_ext.onnx_io.model_file import data_file
@@ -94,6 +95,9 @@ def parse_request(options: argparse.Namespace) -> Request:
                 f"{flag} {value} is for {readers}, but the controller is '{config.controller}', which does not read "
                 f"it. Leave it out."
             )
+    for setting, value in leaves(parse_overrides(options.set)):
+        if not is_read(config, setting):
+            raise UserError(f"--set {setting}={value} has no effect: {why_unread(config)}. Leave it out.")
     output: Path | None = getattr(options, "output", None)
     if output is not None:
         require_writable(output, force=options.force)

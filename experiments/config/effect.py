@@ -25,7 +25,7 @@ SHARED = ("graph_encoder", "policy")
 """Sections of several controllers."""
 _LIMITS = frozenset({"budget", "seconds", "memory_mb", "threads"})
 SEARCH_SETTINGS: Mapping[str, frozenset[str]] = {
-    "taso": _LIMITS | {"alpha"},
+    "taso": _LIMITS | {"alpha", "passes"},
     "beam": _LIMITS | {"width"},
     "restarts": _LIMITS | {"walk"},
     "passes": frozenset({"budget", "seconds"}),
@@ -33,7 +33,7 @@ SEARCH_SETTINGS: Mapping[str, frozenset[str]] = {
     "climb": frozenset({"budget", "seconds"}),
     "saturation": frozenset({"seconds"}),
 }
-"""The settings of the section `search` that each controller reads, of those that have a flag."""
+"""The settings of the section `search` that are for some controllers alone, by controller."""
 
 
 def in_effect(config: RunConfig) -> dict[str, Any]:
@@ -69,6 +69,38 @@ def reads(config: RunConfig, setting: str) -> bool:
     then = config.saturation.then if config.controller == "saturation" else None
     names = (config.controller, *([] if then is None else [then]))
     return any(setting in SEARCH_SETTINGS.get(name, ()) for name in names)
+
+
+NOT_PLAYED = (
+    *("max_growth", "verify", "updates_per_checkpoint", "collect.processes"),
+    "evaluate.climb_seconds",
+)
+"""Settings, and sections, of how a result is chosen, proved and exported and of how the work is done, of which what a
+controller learns and plays does not depend."""
+
+
+def is_read(config: RunConfig, setting: str) -> bool:
+    """Returns whether a run reads a setting, which is given with its section: `ppo.updates`.
+
+    One whose controller is of another package may read any of them.
+    """
+    section, _, name = setting.partition(".")
+    if section == "search" and readers_of(name) and config.controller not in foreign_names():
+        return reads(config, name)
+    return section in in_effect(config)
+
+
+def why_unread(config: RunConfig) -> str:
+    """Returns why a run does not read a setting, as the end of a sentence."""
+    world = f" in the world '{config.learns_in}'" if config.learns_in else ""
+    return f"the controller '{config.controller}'{world} does not read it"
+
+
+def is_played(config: RunConfig, setting: str) -> bool:
+    """Returns whether what a controller learns and plays can depend on a setting, which is given with its section."""
+    timed = config.measures_costs or not setting.startswith("measure.")
+    section = setting.partition(".")[0]
+    return is_read(config, setting) and timed and not {setting, section} & set(NOT_PLAYED)
 
 
 def effective(config: RunConfig) -> RunConfig:

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from experiments.runs.directory import digest
+from taso_ext import RuleSet
 
 KEY = "made"
 
@@ -38,6 +39,12 @@ def note(records: Sequence[dict[str, Any]]) -> None:
     used = _used.get()
     if used is not None:
         used.extend(records)
+
+
+def computed(command: str) -> str:
+    """Returns the same sentence for a table that a command has computed at once, without units that are kept."""
+    made = made_here({"command": command, "rules": RuleSet.default().fingerprint})
+    return f"Settings {made['settings']}; computed at once on {made['date']} on {made['processor']}."
 
 
 def said_of(records: Sequence[dict[str, Any]]) -> str:

@@ -24,7 +24,8 @@ from experiments.runs.signals import whole
 from taso_ext.files import write_text
 
 DIRECTORY = Path("runs/reproduce")
-COMMITTED = Path("experiments/results")
+COMMITTED = Path(__file__).resolve().parents[1] / "results"
+"""The results that came with the source, wherever a command is given."""
 UNITS = "units"
 """The folder of the units within that of their table."""
 DIGITS = 6
@@ -36,6 +37,11 @@ Files = list[tuple[Path, str]]
 
 _reading_only: ContextVar[bool] = ContextVar("reading_only", default=False)
 _collected: ContextVar[Files | None] = ContextVar("collected", default=None)
+
+
+def as_seen_from_here(path: Path) -> Path:
+    """Returns a path within the current folder as a relative one, so that clones name their files alike."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 class UnfinishedError(Exception):

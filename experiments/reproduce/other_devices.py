@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.errors import UserError
-from experiments.executors.units import COMMITTED
+from experiments.executors import units
 
 DEVICES = ("cuda", "tensorrt")
 """The devices that get a column; all but the first one only if they were measured."""
@@ -51,14 +51,14 @@ SHOWN: Mapping[str, Shown] = {
 """By table; other tables get no columns."""
 
 
-def with_other_devices(page: str, name: str, device: str = "cpu", results: Path = COMMITTED) -> str:
+def with_other_devices(page: str, name: str, device: str = "cpu", results: Path | None = None) -> str:
     """Returns the text of table.md with a column for each other device; columns of an earlier call are replaced.
 
     Args:
       page: the text of table.md; its first table of figures gets the columns.
       name: the name of the table.
       device: the device of the page; only pages of the CPU get columns.
-      results: the folder of the tables.
+      results: the folder of the tables; None means those that came with the source.
     Raises:
       UserError: the table of a device cannot be read, or lacks the columns that are shown.
     """
@@ -68,7 +68,7 @@ def with_other_devices(page: str, name: str, device: str = "cpu", results: Path 
         page = _without(page, other)
     shown = SHOWN[name]
     for other in DEVICES:
-        folder = results / name / other
+        folder = (results or units.COMMITTED) / name / other
         if (folder / "table.csv").is_file():
             page = _with_column(page, other, shown, _figures(folder / "table.csv", shown), _meaning(folder, shown))
         elif other == DEVICES[0]:

@@ -6,6 +6,7 @@ NAME/
   figure.svg     the figure; if there are several, figure-GRAPH.svg for each
   figure.png     the same for viewers without SVG
   README.md      the command that makes the table, its settings, and what it says
+  about.md       what a person has written about the table, if anything; README.md shows it
   units/         the finished units of work that the table is made of
   cuda/          the same table, measured on another device, see `other_devices`
 """
@@ -34,6 +35,7 @@ Figure = Callable[[Path], None]
 """Draws a figure into a file; the suffix of the file gives the format."""
 
 SUFFIXES = ("svg", "png")
+ABOUT = "about.md"
 UNDEFINED = "–"
 """Stands for a value that does not exist, such as the correlation with something that never changes."""
 OVER_SEEDS = {
@@ -92,9 +94,13 @@ class Table:
         rest = f"All {len(self.rows):,} rows: {directory / 'table.md'}"
         return "\n".join([*self._head(), *self.summary._body(), "", rest]) + "\n"
 
-    def readme(self) -> str:
-        """Returns the text of README.md: what the table says, its settings and its files."""
-        lines = self._head()
+    def readme(self, about: str = "") -> str:
+        """Returns the text of README.md: what the table says, its settings and its files.
+
+        Args:
+          about: what a person has written about the table.
+        """
+        lines = [*self._head(), *([about.strip(), ""] if about.strip() else [])]
         settings = [part for part in (self.notes, self.provenance) if part]
         lines += ["## Settings", *(text for part in settings for text in ("", part)), ""] if settings else []
         lines += [
@@ -112,7 +118,7 @@ class Table:
         return text.getvalue()
 
     def write(self, directory: Path, edit: Callable[[str], str] = lambda page: page) -> None:
-        """Writes all files of the folder except its units; figures of an earlier table go.
+        """Writes all files of the folder except its units and `ABOUT`; figures of an earlier table go.
 
         Args:
           edit: returns the text of table.md as it is written, from that of `markdown`.
@@ -125,7 +131,8 @@ class Table:
             stale.unlink()
         write_text(directory / "table.md", edit(self.markdown()))
         write_text(directory / "table.csv", self.csv())
-        write_text(directory / "README.md", self.readme())
+        about = directory / ABOUT
+        write_text(directory / "README.md", self.readme(about.read_text(encoding="utf-8") if about.is_file() else ""))
 
     def _figures(self) -> dict[str, Figure]:
         """Returns the figures by the names of their files, without suffixes."""

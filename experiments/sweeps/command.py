@@ -81,12 +81,18 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"rlflow sweep expects one model, but {len(options.target)} came: {', '.join(options.target)}.")
     if not options.over:
         raise UserError("Nothing varies: name at least one axis, for example --over dream.temperature=0,0.5,1.")
+    given = [f"--{name.replace('_', '-')}" for name in ("draws", "draw_seed") if getattr(options, name) is not None]
     for name, default in DEFAULTS.items():
         if getattr(options, name) is None:
             setattr(options, name, default)
     require_at_least(1, draws=options.draws, processes=options.processes)
     require_at_least(0, **{"draw-seed": options.draw_seed})
     axes = [Axis.parsed(text) for text in options.over]
+    if given and all(axis.draw is None for axis in axes):
+        raise UserError(
+            f"No axis is drawn at random, as in ppo.learning_rate=loguniform(1e-4,1e-2), so that there is nothing for "
+            f"{' and '.join(given)} to say. Leave {'it' if len(given) == 1 else 'them'} out."
+        )
     sweep = Sweep.of(
         options.target[0],
         options.base,
@@ -142,11 +148,19 @@ def _run(sweep: Sweep, options: argparse.Namespace, executor: Executor, progress
     def live(point: Point, record: Record) -> None:
         progress.note(_line([point.name, *(_cell(record["figures"].get(name)) for name in LIVE)]))
 
-    return sweep.run(executor, live, options.over)
+    return sweep.run(executor, live, options.over, command=shlex.join(["rlflow", *options.arguments]))
 
 
 def _named(options: argparse.Namespace) -> list[str]:
-    return [name.strip() for name in options.figures.split(",")] if options.figures else []
+    """Returns the figures of `--figures`.
+
+    Raises:
+      UserError: one of them has no name.
+    """
+    names = [name.strip() for name in options.figures.split(",")] if options.figures else []
+    if not all(names):
+        raise UserError(f"--figures expects names and commas, got '{options.figures}'. Known: {', '.join(FIGURES)}.")
+    return names
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -163,12 +177,16 @@ def _show(folder: Path, options: argparse.Namespace) -> None:
     over = [Axis.parsed(text) for text in stored["over"]]
     drawn = [axis.key for axis in over if axis.draw is not None]
     require_writable_folder(folder, force=True)
-    records = list(read_records(folder))
+    records, left_out = read_records(folder)
     if not records and options.target[0] != SHOW:  # every point has failed, which is said
         return
+    about = shared_settings(stored)
+    if left_out:
+        points = "1 older point is" if left_out == 1 else f"{left_out} older points are"
+        about += f" {points} left out, because the model file, the rules or the prices were others then."
     command = shlex.join(["rlflow", *options.arguments])
     options_of_table = {"x": options.x, "figures": _named(options), "reference": options.reference}
-    table = shown(folder, records, command, **options_of_table, drawn=drawn, about=shared_settings(stored))
+    table = shown(folder, records, command, **options_of_table, drawn=drawn, about=about)
     table.write(folder)
     print(table.markdown(), end="")
     print(f"\n{folder / 'figure.png'}")

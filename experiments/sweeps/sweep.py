@@ -1,7 +1,8 @@
 """A sweep: a folder that holds its base settings and the figures of its finished points.
 
 FOLDER/
-  sweep.json   the model, the base settings, and the axes of all commands so far
+  sweep.json   the model, the base settings, the axes of all commands so far, the last command, and what else decided
+               its results: the graph, the rules and the like
   points/      the figures of finished points, one file each
   models/      run directories of the world models that points share
   runs/        run directories of the points
@@ -18,10 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiments.config.effect import OF_WORLD_MODELS, effective
+from experiments.config.effect import OF_WORLD_MODELS, effective, is_played, is_read, why_unread
 from experiments.config.run import OF_CONTROLLERS, RunConfig, load_config
 from experiments.config.tree import as_mapping, leaves, parse_overrides, put, replaced, takes_integers
-from experiments.errors import UserError
+from experiments.errors import UserError, is_of_the_file_system
 from experiments.executors import provenance
 from experiments.executors.local import Executor, Unit, without_compiling
 from experiments.executors.units import Record, keep
@@ -41,7 +42,7 @@ NOT_OF_LOADING = (
     *OF_CONTROLLERS,
 )
 """Settings that do not decide what a model is loaded as. It is loaded once for all points that agree in the rest."""
-FILE = "sweep.json"
+FILE, FINGERPRINTS = "sweep.json", "fingerprints"
 FOLDER = Path("runs/sweeps")
 
 
@@ -111,10 +112,12 @@ class Sweep:
         found = []
         for values in spanned:
             config = effective(resolved(_with(base, values)))
-            loading = digest({name: value for name, value in as_mapping(config).items() if name not in NOT_OF_LOADING})
+            loading = _loading(as_mapping(config))
             if loading not in fingerprints:
                 fingerprints[loading] = load(model, config).fingerprint
             found.append(Point(model, values, config, fingerprints[loading], folder))
+        _require_read([(axis.key, "--over") for axis in axes], is_played, found)
+        _require_read([(key, "--set") for key, _ in leaves(parse_overrides(assignments))], is_read, found)
         _require_distinct(found)
         sweep = cls(model, base, folder, found, committed)
         sweep._require_own_folder()
@@ -159,6 +162,7 @@ class Sweep:
         on_record: Callable[[Point, Record], None],
         axes: Sequence[str],
         *,
+        command: str = "",
         compiles: bool = True,
     ) -> list[Failure]:
         """Does the points that are not finished; a failed one does not stop the others.
@@ -167,18 +171,26 @@ class Sweep:
           executor: runs the points.
           on_record: called with each point and its record when it is finished, first with those of earlier commands.
           axes: the arguments of `--over`, which are noted in the folder.
+          command: the whole command, likewise.
           compiles: whether TensorFlow compiles what it trains, which takes longer than a few steps.
         Returns:
           The failures.
         Raises:
+          OSError: there is no space left, or the like, so that no other point can be finished either.
           UserError: another command has begun a sweep of another base in the folder since, or it cannot be written.
         """
         self._require_own_folder()
         self.folder.mkdir(parents=True, exist_ok=True)
         for folder in (self.folder, self.folder / POINTS):
             remove_abandoned(folder)
-        known = read_sweep(self.folder)["over"] if (self.folder / FILE).is_file() else []
-        noted = {**_identity(self.model, self.base), "over": list(dict.fromkeys([*known, *axes]))}
+        known = read_sweep(self.folder) if (self.folder / FILE).is_file() else {"over": [], FINGERPRINTS: {}}
+        fingerprints = {_loading(as_mapping(point.config)): dict(point.fingerprint) for point in self.points}
+        noted = {
+            **_identity(self.model, self.base),
+            "over": list(dict.fromkeys([*known["over"], *axes])),
+            "command": command,
+            FINGERPRINTS: {**known[FINGERPRINTS], **fingerprints},
+        }
         write_text(self.folder / FILE, json.dumps(noted, indent=1))
         units = {}
         for point in self.points:
@@ -194,6 +206,8 @@ class Sweep:
             point = units[id(result.unit)]
             if result.record is not None:
                 on_record(point, result.record)
+            elif is_of_the_file_system(result.error):
+                raise result.error
             elif result.error is not None:
                 failures.append(Failure(point.name, result.error))
         return failures
@@ -208,6 +222,20 @@ def _require_not_set(axes: Sequence[Axis], assignments: Sequence[str]) -> None:
             found = found.get(part) if isinstance(found, Mapping) else None
         if found is not None:
             raise UserError(f"--over varies {axis.key}, which --set gives the value {found}. Leave out one of the two.")
+
+
+def _require_read(
+    settings: Sequence[tuple[str, str]], reads: Callable[[RunConfig, str], bool], points: Sequence[Point]
+) -> None:
+    """Raises UserError if a setting, given with its option, is one that no point reads."""
+    for key, option in settings:
+        if any(reads(point.config, key) for point in points):
+            continue
+        if is_read(points[0].config, key):
+            why = "a point learns and plays, and neither chooses, proves, times nor exports a result"
+        else:
+            why = why_unread(points[0].config)
+        raise UserError(f"{option} {key} has no effect: {why}. Leave it out.")
 
 
 def _require_distinct(points: Sequence[Point]) -> None:
@@ -229,6 +257,11 @@ def kept(point: Point, progress: ProgressDisplay) -> Record:
     return record
 
 
+def _loading(settings: Mapping[str, Any]) -> str:
+    """Returns the hash of the settings that decide what a model is loaded as."""
+    return digest({name: value for name, value in settings.items() if name not in NOT_OF_LOADING})
+
+
 def _with(base: RunConfig, values: Mapping[str, Any]) -> RunConfig:
     """Returns the settings with the values of a point."""
     tree: dict[str, Any] = {}
@@ -243,11 +276,12 @@ def _identity(model: str, base: RunConfig) -> dict[str, Any]:
 
 
 def shared_settings(stored: Mapping[str, Any]) -> str:
-    """Returns a sentence on the model of a sweep and on its base settings, given the contents of its file."""
+    """Returns sentences on the model of a sweep, its base settings and its command, given the contents of its file."""
     base, usual = (dict(leaves(tree)) for tree in (stored["base"], as_mapping(RunConfig())))
     changed = [f"{path}={value}" for path, value in base.items() if usual.get(path) != value]
     settings = f"with {', '.join(changed)}" if changed else "with the default settings"
-    return f"Points are runs on {stored['model']} {settings}."
+    command = f" The last of them were made by `{stored['command']}`." if stored["command"] else ""
+    return f"Points are runs on {stored['model']} {settings}.{command}"
 
 
 def read_sweep(folder: Path) -> dict[str, Any]:
@@ -261,7 +295,8 @@ def read_sweep(folder: Path) -> dict[str, Any]:
         raise UserError(f"{folder} holds no sweep: {FILE} is missing. `rlflow sweep MODEL --over …` makes one.")
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
-        return {key: stored[key] for key in ("model", "rules", "base", "over")}
+        known = {"command": "", FINGERPRINTS: {}, **stored}  # older files have neither
+        return {key: known[key] for key in ("model", "rules", "base", "over", "command", FINGERPRINTS)}
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged. Remove the folder, and repeat the command of the sweep.") from error
 
@@ -283,14 +318,19 @@ def read_record(path: Path) -> Record | None:
         raise UserError(f"{path} is damaged. Remove it, and repeat the command of the sweep.") from error
 
 
-def read_records(folder: Path) -> Iterator[Record]:
-    """Yields the records of all finished points of a folder.
+def read_records(folder: Path) -> tuple[list[Record], int]:
+    """Returns the records of the finished points of a folder, and the number of those that are left out.
+
+    Points are left out if the model file, the rules or recorded prices have changed since they were made.
 
     Raises:
       UserError: the folder holds no sweep, or a file is damaged.
     """
-    read_sweep(folder)
-    yield from read_folder(folder / POINTS)
+    last = read_sweep(folder)[FINGERPRINTS]
+    records = list(read_folder(folder / POINTS))
+    known = ((each, last.get(_loading(each["settings"]))) for each in records)
+    current = [each for each, fingerprint in known if fingerprint in (None, each["fingerprint"])]
+    return current, len(records) - len(current)
 
 
 def read_folder(folder: Path) -> Iterator[Record]:

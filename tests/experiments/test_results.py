@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiments.reproduce.other_devices import SHOWN, with_other_devices
+from experiments.reproduce.table import ABOUT
 
 ROOT = Path(__file__).parent.parent.parent
 RESULTS = ROOT / "experiments/results"
@@ -26,9 +27,16 @@ LINK = re.compile(r"\]\(([^)#:\s]+)\)")
 def test_every_table_has_its_folder(folder: Path) -> None:
     assert (folder / "README.md").is_file()
     assert (folder / "table.csv").is_file() or (folder / "table.md").is_file()
-    folders, pages = r"units|cuda|tensorrt", r"README\.md|tried\.md|cpu\.sqlite"
+    folders, pages = r"units|cuda|tensorrt", r"README\.md|about\.md|tried\.md|cpu\.sqlite"
     known = re.compile(rf"{folders}|{pages}|table(-[a-z0-9]+)?\.(csv|md)|figure(-.+)?\.(svg|png)")
     assert not [path.name for path in folder.iterdir() if not known.fullmatch(path.name)]
+
+
+@pytest.mark.parametrize("folder", TABLES, ids=lambda path: path.name)
+def test_a_page_shows_what_was_written_about_it_and_says_where_it_comes_from(folder: Path) -> None:
+    page, about = (folder / "README.md").read_text(encoding="utf-8"), folder / ABOUT
+    assert not about.is_file() or about.read_text(encoding="utf-8").strip() in page, "README.md shows it"
+    assert re.search(r"Settings [0-9a-f]{16}|name the hash of their settings", page)
 
 
 @pytest.mark.parametrize("name", SHOWN)

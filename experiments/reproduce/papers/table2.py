@@ -148,11 +148,13 @@ def printed(graph: str, row: str) -> Record:
 
 def finding(rows: Sequence[Record], reference: str) -> str:
     """Returns the range over graphs of what each row saves against the reference, and of what its graph saves."""
-    said = []
-    for name in dict.fromkeys(row["row"] for row in rows if row["row"] != reference):
-        faster = [float(row["faster"]) for row in rows if row["row"] == name and row["faster"] != UNDEFINED]
-        gains = [float(row["graph_gain"]) for row in rows if row["row"] == name and row["graph_gain"] != UNDEFINED]
-        if faster:
-            alone = f", and against the cleaned graph in the same runtime {spanned(gains)} %" if gains else ""
-            said.append(f"`{name}` saves {spanned(faster)} % of the time of `{reference}`{alone}.")
-    return " ".join(said)
+
+    def ranges(figure: str) -> Iterator[str]:
+        for name in dict.fromkeys(row["row"] for row in rows if row["row"] != reference):
+            values = [float(row[figure]) for row in rows if row["row"] == name and row[figure] != UNDEFINED]
+            if values:
+                yield f"`{name}` {spanned(values)} %"
+
+    faster, alone = ", ".join(ranges("faster")), ", ".join(ranges("graph_gain"))
+    of_graphs = f"\n\nTime that the graph alone saves, against `cleaned` in the same runtime: {alone}." if alone else ""
+    return f"Time saved against `{reference}`: {faster}.{of_graphs}" if faster else ""

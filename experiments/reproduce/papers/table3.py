@@ -35,7 +35,7 @@ from experiments.config.tree import as_mapping
 from experiments.errors import UserError
 from experiments.executors import provenance
 from experiments.executors.choice import chosen_executor
-from experiments.executors.units import COMMITTED, DIRECTORY, UNITS, Record
+from experiments.executors.units import COMMITTED, DIRECTORY, UNITS, Record, as_seen_from_here
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, require_one_process
 from experiments.reproduce.papers.cleaning import against_basic
 from experiments.reproduce.papers.players import SHORT, cuts_of
@@ -114,8 +114,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prices",
         metavar="FILE",
-        help=f"database of recorded prices of kernels, for the world '{PRICES}' ({RECORDED}, which has those of "
-        f"{TIMED_GRAPHS[0]})",
+        help=f"database of recorded prices of kernels, for the world '{PRICES}' (the one of {TIMED_GRAPHS[0]} that "
+        "comes with the source)",
     )
 
 
@@ -129,11 +129,11 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     if PRICES in worlds and options.prices is None:
         names = chosen_graphs(options, TIMED_GRAPHS)
         if set(names) <= set(TIMED_GRAPHS):
-            options.prices = str(RECORDED)
+            options.prices = str(as_seen_from_here(RECORDED))
         elif options.worlds is not None:
             raise UserError(
-                f"The world '{PRICES}' replays prices, and {RECORDED} has none of {', '.join(names)}: name a database "
-                f"that has with --prices FILE."
+                f"The world '{PRICES}' replays prices, and {RECORDED.name} has none of {', '.join(names)}: name a "
+                f"database that has with --prices FILE."
             )
         else:
             progress.note(f"The world '{PRICES}' is left out, because no --prices of {', '.join(names)} are named.")

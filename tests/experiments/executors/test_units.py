@@ -12,6 +12,7 @@ from experiments.executors import units
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(units, "COMMITTED", tmp_path / "experiments/results")
 
 
 def test_an_unfinished_unit_is_done_again(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pytest
 
 from experiments import reproduce
 from experiments.cli import main
-from experiments.reproduce import options, other_devices
+from experiments.executors import provenance, units
+from experiments.reproduce import options
 from experiments.reproduce.other_devices import MACHINE, SHOWN, with_other_devices
 from experiments.reproduce.table import UNDEFINED, Experiment, Table
 from tests.commands import read_table
@@ -26,6 +28,7 @@ ROWS = [
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(units, "COMMITTED", tmp_path / "experiments/results")
 
 
 def table(rows: list[dict[str, object]] = ROWS) -> Table:
@@ -80,6 +83,11 @@ def test_every_shown_table_exists() -> None:
     assert set(SHOWN) <= set(reproduce.TABLES)
 
 
+def made() -> Table:
+    """Returns the table as its command writes it."""
+    return dataclasses.replace(table(), provenance=provenance.computed(table().command))
+
+
 def reproduced(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setattr(reproduce, "load", lambda name: Experiment("", options.add_device, lambda *_: table()))
     return main(["reproduce", TABLE, *arguments])
@@ -90,14 +98,14 @@ def test_the_command_writes_and_prints_the_column(
 ) -> None:
     assert reproduced(monkeypatch) == 0
     page = Path("runs/reproduce", TABLE, "table.md").read_text(encoding="utf-8")
-    assert page == capsys.readouterr().out == with_other_devices(table().markdown(), TABLE)
+    assert page == capsys.readouterr().out == with_other_devices(made().markdown(), TABLE)
     assert list(read_table(TABLE)[0]) == list(COLUMNS), "table.csv has what was measured here"
 
 
 def test_another_device_has_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options, "require_working", lambda device: None)
     assert reproduced(monkeypatch, "--device", "cuda") == 0
-    assert Path("runs/reproduce", TABLE, "cuda/table.md").read_text(encoding="utf-8") == table().markdown()
+    assert Path("runs/reproduce", TABLE, "cuda/table.md").read_text(encoding="utf-8") == made().markdown()
     assert not Path("runs/reproduce", TABLE, "table.md").exists()
 
 
@@ -115,4 +123,4 @@ def test_results_that_cannot_be_read_are_named(
     assert reproduced(monkeypatch) == 2
     message = capsys.readouterr().err
     named = MACHINE if "machine" in damage else "table.csv"
-    assert str(other_devices.COMMITTED / TABLE / "cuda" / named) in message and "tests/gpu/run.sh" in message
+    assert str(units.COMMITTED / TABLE / "cuda" / named) in message and "tests/gpu/run.sh" in message

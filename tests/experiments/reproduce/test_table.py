@@ -10,7 +10,7 @@ import pytest
 from experiments import reproduce
 from experiments.cli import main
 from experiments.reproduce.search import rule_sets
-from experiments.reproduce.table import WHOLE, interval_of_seeds
+from experiments.reproduce.table import ABOUT, WHOLE, Table, interval_of_seeds
 from taso_ext import RuleSet
 from tests.commands import read_table
 
@@ -75,6 +75,18 @@ def test_a_climb_is_measured_anew_against_the_input(capsys: pytest.CaptureFixtur
     assert float(row["low"]) <= float(row["ratio"]) <= float(row["high"])
     assert int(row["tried"]) >= 3
     assert capsys.readouterr().out.startswith("# What rewriting gains on cpu")
+
+
+def test_what_a_person_has_written_stays(tmp_path: Path) -> None:
+    made = Table(
+        "A title", {"graph": "as it is"}, {}, [{"graph": "one"}], "rlflow reproduce a-table", "Notes.", "It says."
+    )
+    made.write(tmp_path)
+    assert "It says.\n\n## Settings" in (tmp_path / "README.md").read_text(encoding="utf-8")
+    (tmp_path / ABOUT).write_text("\nBy hand.\n\n", encoding="utf-8")
+    made.write(tmp_path)
+    assert "It says.\n\nBy hand.\n\n## Settings" in (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert (tmp_path / ABOUT).read_text(encoding="utf-8") == "\nBy hand.\n\n"
 
 
 def test_two_processes_make_the_table_of_one(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import json
 import platform
 import subprocess
@@ -20,6 +21,7 @@ from experiments.config.tree import as_mapping
 from experiments.errors import UserError
 from experiments.executors.local import LocalExecutor
 from experiments.executors.units import Record
+from experiments.pipeline.loading.load import find_model
 from experiments.runs.progress import SilentProgress
 from experiments.sweeps.over import Axis
 from experiments.sweeps.point import FIGURES, Point
@@ -29,6 +31,12 @@ from tests.commands import failure
 MODEL = "squeezenet1.1-tiny"
 AXES = ["--over", "dream.temperature=0,1", "--over", "seed=0..1"]
 SETTINGS = ["--set", "costs=roofline:rtx2070", "--set", "device=cpu"]
+
+
+def onnx_bytes(name: str) -> bytes:
+    """Returns the ONNX file of a network of the zoo."""
+    content: bytes = find_model(name).build().SerializeToString()
+    return content
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +55,8 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
             raise FloatingPointError("training came to NaN")
         score = point.config.dream.temperature + point.config.seed
         figures = dict.fromkeys(FIGURES, score)
-        return {"point": dict(point.values), "settings": as_mapping(point.config), "figures": figures}
+        facts = {"settings": as_mapping(point.config), "fingerprint": dict(point.fingerprint), "figures": figures}
+        return {"point": dict(point.values), **facts}
 
     monkeypatch.setattr(Point, "record", record)
     return found
@@ -79,6 +88,40 @@ def test_a_failed_point_is_said_and_tried_again(done: list[dict[str, Any]], caps
     assert "Failed: dream.temperature=9: training came to NaN" in printed
     assert "1 of 3 points have failed. The same command tries them again." in printed
     assert len(done) == 3 and main(command) == 1 and len(done) == 4
+
+
+def test_a_full_disk_ends_a_sweep(
+    done: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No other point could be kept."""
+    command = ["sweep", MODEL, *AXES, *SETTINGS, "-o", "mine"]
+
+    def full(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("experiments.sweeps.sweep.keep", full)
+        assert main(command) == 2
+    said = capsys.readouterr().err
+    assert "a file cannot be written or read" in said and "No space left on device" in said and "Traceback" not in said
+    assert len(done) == 1 and main(command) == 0 and len(done) == 5
+
+
+def test_points_of_a_model_that_has_changed_are_left_out(
+    done: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The path of a model is the same after another export; nothing of the two is averaged."""
+    Path("mine.onnx").write_bytes(onnx_bytes("squeezenet1.1-tiny"))
+    command = ["sweep", "mine.onnx", "--over", "seed=0..2", "--over", "dream.temperature=1", *SETTINGS, "-o", "mine"]
+    assert main(command) == 0
+    Path("mine.onnx").write_bytes(onnx_bytes("resnet18-tiny"))
+    assert main([*command[:3], "seed=0..1", *command[4:]]) == 0
+    assert len(done) == 5 and len(list(Path("mine/points").iterdir())) == 5
+    capsys.readouterr()
+    assert main(["sweep", "show", "mine", "--x", "dream.temperature", "--figures", "real"]) == 0
+    printed = capsys.readouterr().out
+    assert "3 older points are left out, because the model file" in printed and "| 1 | 2 | 1.50 |" in printed
+    assert "The last of them were made by `rlflow sweep mine.onnx --over seed=0..1" in printed
 
 
 def test_a_setting_of_integers_is_drawn_from_integers() -> None:
@@ -135,9 +178,21 @@ def test_a_finished_sweep_is_shown_in_other_ways(
         ([MODEL, *AXES, "--set", "costs=roofline:nope"], "no cost model is called 'roofline:nope'"),
         (["missing.onnx", *AXES], "missing.onnx"),
         (
-            [MODEL, "--over", "ppo.epochs=1,2", "--set", "controller=mcts"],
+            [MODEL, "--over", "ppo.epochs=1,2", "--over", "controller=ppo,mcts"],
             "would be the same run, because mcts does not",
         ),
+        (
+            [MODEL, "--over", "ppo.epochs=1,2", "--set", "controller=mcts"],
+            "--over ppo.epochs has no effect: the controller 'mcts' in the world 'real' does not read it",
+        ),
+        ([MODEL, "--over", "search.alpha=1,1.1"], "--over search.alpha has no effect: the controller 'ppo'"),
+        ([MODEL, *AXES, "--set", "mcts.games=3"], "--set mcts.games has no effect: the controller 'ppo'"),
+        ([MODEL, "--over", "max_growth=1,2"], "--over max_growth has no effect: a point learns and plays"),
+        ([MODEL, "--over", "verify.num_inputs=2,3"], "--over verify.num_inputs has no effect"),
+        ([MODEL, "--over", "collect.processes=1,2"], "--over collect.processes has no effect"),
+        ([MODEL, "--over", "measure.pairs=8,16", *SETTINGS], "--over measure.pairs has no effect"),
+        ([MODEL, *AXES, "--draws", "5"], "nothing for --draws to say"),
+        ([MODEL, *AXES, "--figures", ","], "--figures expects names and commas"),
         ([MODEL, "--over", "dream=1", "--over", "dream.temperature=0,1"], "is a section of settings"),
         ([MODEL, *AXES, "--set", "costs=measured:cpu", "--processes", "2"], "points measure times"),
         ([MODEL, *AXES, "--set", "seed=3"], "--over varies seed, which --set gives the value 3"),

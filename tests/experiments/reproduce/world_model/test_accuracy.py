@@ -11,7 +11,7 @@ import pytest
 from matplotlib.image import imread
 
 from experiments.cli import main
-from experiments.executors.units import COMMITTED, UNITS
+from experiments.executors import units
 from experiments.reproduce.table import UNDEFINED
 from experiments.reproduce.world_model import accuracy
 from experiments.reproduce.world_model.rows import (
@@ -127,7 +127,8 @@ def test_what_came_with_the_source_is_not_done_again(
     rows: list[dict[str, str]], workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fresh clone on another machine has no models and needs none."""
-    committed = tmp_path / COMMITTED / "accuracy" / UNITS
+    monkeypatch.setattr(units, "COMMITTED", tmp_path / "source")
+    committed = units.COMMITTED / "accuracy" / units.UNITS
     committed.mkdir(parents=True)
     for unit in (workplace / "runs/reproduce/accuracy/units").glob("*.json"):
         assert unit.stat().st_size < 40_000
@@ -143,7 +144,7 @@ def test_a_later_round_goes_on_from_what_is_kept(
 ) -> None:
     """Only the last round's result is lost. Its models are still there, so nothing is trained anew."""
     results = Path("runs/reproduce/accuracy")
-    (lost,) = (results / UNITS).glob(f"{MODEL}-seed0-policy1-*.json")
+    (lost,) = (results / units.UNITS).glob(f"{MODEL}-seed0-policy1-*.json")
     before = lost.read_text(encoding="utf-8")
     lost.unlink()
     for name in ("fit", "refit"):
