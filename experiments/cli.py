@@ -65,6 +65,14 @@ class _Parser(argparse.ArgumentParser):
             self.error(f"no option is '{' '.join(others)}' here. {self.takes}")
         return known, others
 
+    def parse_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]  # overloads of argparse
+        known, others = self.parse_known_args(args, namespace)
+        if others:
+            names = (getattr(known, name, None) for name in ("command", "table", "part"))
+            command = " ".join(["rlflow", *(name for name in names if isinstance(name, str))])
+            self.exit(BAD_INPUT, f"{command}: no option is '{' '.join(others)}' here. See {command} --help.\n")
+        return known
+
     def _check_value(self, action, value):  # type: ignore[no-untyped-def]  # argparse lists dozens of names
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
             from experiments.errors import near
@@ -550,8 +558,11 @@ def _reproduce(options: argparse.Namespace) -> int:
     directory = options.output or Path("runs/reproduce", options.table, *([device] if device != "cpu" else []))
     options.command_line = shlex.join(["rlflow", *options.arguments])
     require_writable_folder(directory, force=options.force or options.output is None)
+    progress = make_progress()
+    if (seed := (getattr(options, "seeds", None) or "").strip()).isdecimal() and int(seed) > 1:
+        progress.note(f"--seeds {seed} is one seed, that of this number. {seed} seeds are 0..{int(seed) - 1}.")
     with provenance.using() as records:
-        table = reproduce.load(options.table).reproduce(options, make_progress())
+        table = reproduce.load(options.table).reproduce(options, progress)
     said = provenance.said_of(records) if records else provenance.computed(table.command)
     table = dataclasses.replace(table, provenance=said)
 

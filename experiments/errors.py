@@ -47,7 +47,7 @@ def require_at_least(least: int, **values: int) -> None:
 
 def near(name: str, known: Iterable[str]) -> str | None:
     """Returns the nearest of `known`; None if none is like `name`."""
-    return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.4)), None)
+    return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)), None)
 
 
 def nearest_match(name: str, known: Iterable[str], separator: str = ",") -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.registry import worlds_of
-from experiments.config.effect import is_read, readers_of, reads, why_unread
+from experiments.config.effect import is_read, readers_of, reads
 from experiments.config.flags import flag_of, given_settings
 from experiments.config.run import AUTO, MEASURED_COSTS, OF_CONTROLLERS, RunConfig, load_config
 from experiments.config.tree import leaves, parse_overrides
@@ -32,6 +32,7 @@ class Request:
       trained: run directory of the controller that plays; None if a controller is trained.
       restart: whether to remove what an earlier command has left in the run directory.
       costs_are_auto: whether the command leaves the cost model to the program.
+      unread: settings of `--set` that the run does not read, as one list of settings for several controllers has them.
     """
 
     model: str
@@ -42,6 +43,7 @@ class Request:
     trained: Path | None = None
     restart: bool = False
     costs_are_auto: bool = False
+    unread: tuple[str, ...] = ()
 
 
 def one_by_one(options: argparse.Namespace) -> Iterator[argparse.Namespace]:
@@ -95,9 +97,6 @@ def parse_request(options: argparse.Namespace) -> Request:
                 f"{flag} {value} is for {readers}, but the controller is '{config.controller}', which does not read "
                 f"it. Leave it out."
             )
-    for setting, value in leaves(parse_overrides(options.set)):
-        if not is_read(config, setting):
-            raise UserError(f"--set {setting}={value} has no effect: {why_unread(config)}. Leave it out.")
     output: Path | None = getattr(options, "output", None)
     if output is not None:
         require_writable(output, force=options.force)
@@ -105,7 +104,17 @@ def parse_request(options: argparse.Namespace) -> Request:
         _require_not_read(output, Path(options.model))
     require_writable_directory(options.run_dir or Path("runs"))
     arguments = tuple(getattr(options, "arguments", ()))
-    return Request(options.model, output, config, options.run_dir, arguments, trained, options.restart, costs_are_auto)
+    return Request(
+        options.model,
+        output,
+        config,
+        options.run_dir,
+        arguments,
+        trained,
+        options.restart,
+        costs_are_auto,
+        tuple(setting for setting, _ in leaves(parse_overrides(options.set)) if not is_read(config, setting)),
+    )
 
 
 OF_LEARNING = {"world", "environment", "collect", "world_model", "dream", "recollect", "evaluate", *OF_CONTROLLERS}

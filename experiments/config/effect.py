@@ -7,7 +7,7 @@ module imports no TensorFlow.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controller.registry import foreign_names, takes
@@ -90,10 +90,16 @@ def is_read(config: RunConfig, setting: str) -> bool:
     return section in in_effect(config)
 
 
-def why_unread(config: RunConfig) -> str:
+def why_unread(config: RunConfig, them: str = "it") -> str:
     """Returns why a run does not read a setting, as the end of a sentence."""
     world = f" in the world '{config.learns_in}'" if config.learns_in else ""
-    return f"the controller '{config.controller}'{world} does not read it"
+    return f"the controller '{config.controller}'{world} does not read {them}"
+
+
+def note_of_unread(config: RunConfig, settings: Sequence[str]) -> str:
+    """Returns a sentence on settings of `--set` that a run does not read."""
+    have, them = ("has", "it") if len(settings) == 1 else ("have", "them")
+    return f"--set {', '.join(settings)} {have} no effect: {why_unread(config, them)}."
 
 
 def is_played(config: RunConfig, setting: str) -> bool:

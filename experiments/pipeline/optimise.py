@@ -13,7 +13,7 @@ from controller.evaluation import Evaluation
 from controller.records import EpisodeRecord, best_record
 from environment.costs.prices.settings import setting_of
 from environment.costs.roofline import predicting_preset
-from experiments.config.effect import same_run
+from experiments.config.effect import note_of_unread, same_run
 from experiments.config.run import RunConfig
 from experiments.config.tree import as_mapping
 from experiments.errors import UserError
@@ -79,6 +79,8 @@ def optimise(request: Request, progress: ProgressDisplay) -> tuple[Result, Path]
     Raises:
       UserError, ModelError and similar errors: the input is bad; OUT was not written.
     """
+    if request.unread:
+        progress.note(note_of_unread(request.config, request.unread))
     progress.note(f"Loading {request.model}")
     with warnings_noted(progress):
         request, loaded = _loaded(request, progress)
@@ -169,6 +171,8 @@ def train(request: Request, part: str, progress: ProgressDisplay) -> None:
       UserError, ModelError and similar errors: the input is bad, or the controller does not learn.
     """
     require_learning(request.config, part)
+    if request.unread:
+        progress.note(note_of_unread(request.config, request.unread))
     progress.note(f"Loading {request.model}")
     with warnings_noted(progress):
         request, loaded = _loaded(request, progress)

@@ -122,6 +122,11 @@ class StoredRun:
         Args:
           consequence: what follows if it has not, such as "nothing to validate".
         """
+        if not self.is_finished and (self.path / "result.json").is_file() and not (self.path / "checkpoints").is_dir():
+            raise UserError(
+                f"{self.path} keeps the result of a run without its checkpoints, so that there is {consequence}. Read "
+                f"{self.path / 'report.md'}, or repeat the command of the run, which its manifest.json names."
+            )
         if not self.is_finished:
             raise UserError(
                 f"{self.path} holds a run that is not finished, so that there is {consequence}. Repeat its command, "

@@ -116,8 +116,7 @@ class Sweep:
             if loading not in fingerprints:
                 fingerprints[loading] = load(model, config).fingerprint
             found.append(Point(model, values, config, fingerprints[loading], folder))
-        _require_read([(axis.key, "--over") for axis in axes], is_played, found)
-        _require_read([(key, "--set") for key, _ in leaves(parse_overrides(assignments))], is_read, found)
+        _require_played(axes, found)
         _require_distinct(found)
         sweep = cls(model, base, folder, found, committed)
         sweep._require_own_folder()
@@ -127,6 +126,11 @@ class Sweep:
     def measures(self) -> bool:
         """Whether a point measures times, so that no other one may run on the same machine meanwhile."""
         return any(point.config.measures_costs for point in self.points)
+
+    def unread(self, assignments: Sequence[str]) -> list[str]:
+        """Returns the settings of `--set` that no point reads."""
+        settings = [setting for setting, _ in leaves(parse_overrides(assignments))]
+        return [each for each in settings if not any(is_read(point.config, each) for point in self.points)]
 
     def _require_own_folder(self) -> None:
         """Raises UserError if the folder holds another sweep or something else, or cannot be written."""
@@ -224,18 +228,15 @@ def _require_not_set(axes: Sequence[Axis], assignments: Sequence[str]) -> None:
             raise UserError(f"--over varies {axis.key}, which --set gives the value {found}. Leave out one of the two.")
 
 
-def _require_read(
-    settings: Sequence[tuple[str, str]], reads: Callable[[RunConfig, str], bool], points: Sequence[Point]
-) -> None:
-    """Raises UserError if a setting, given with its option, is one that no point reads."""
-    for key, option in settings:
-        if any(reads(point.config, key) for point in points):
+def _require_played(axes: Sequence[Axis], points: Sequence[Point]) -> None:
+    """Raises UserError if the setting of an axis is one on which no point depends."""
+    for axis in axes:
+        if any(is_played(point.config, axis.key) for point in points):
             continue
-        if is_read(points[0].config, key):
+        why = why_unread(points[0].config)
+        if is_read(points[0].config, axis.key):
             why = "a point learns and plays, and neither chooses, proves, times nor exports a result"
-        else:
-            why = why_unread(points[0].config)
-        raise UserError(f"{option} {key} has no effect: {why}. Leave it out.")
+        raise UserError(f"--over {axis.key} has no effect: {why}. Leave it out.")
 
 
 def _require_distinct(points: Sequence[Point]) -> None:

@@ -8,13 +8,17 @@ from experiments.cli import build_parser
 from experiments.config.flags import DISCRETE
 from experiments.config.run import RunConfig
 from experiments.errors import UserError
-from experiments.request import one_by_one, parse_request
+from experiments.request import Request, one_by_one, parse_request
+
+
+def requested(tmp_path: Path, *more: str) -> Request:
+    command = ["optimise", "squeezenet1.1-tiny", "-o", str(tmp_path / "out.onnx"), *more]
+    (options,) = one_by_one(build_parser().parse_args(command))
+    return parse_request(options)
 
 
 def configured(tmp_path: Path, *more: str) -> RunConfig:
-    command = ["optimise", "squeezenet1.1-tiny", "-o", str(tmp_path / "out.onnx"), *more]
-    (options,) = one_by_one(build_parser().parse_args(command))
-    return parse_request(options).config
+    return requested(tmp_path, *more).config
 
 
 def test_options_of_the_world_model_arrive(tmp_path: Path) -> None:
@@ -67,6 +71,14 @@ def test_what_does_not_go_together_is_said(options: list[str], said: str, tmp_pa
 )
 def test_flags_of_searches_are_for_controllers_that_read_them(options: list[str], tmp_path: Path) -> None:
     assert configured(tmp_path, *options).search
+
+
+def test_settings_that_a_run_does_not_read_are_known(tmp_path: Path) -> None:
+    """One list of settings may serve several controllers, so that they are named and not refused."""
+    settings = ["--set", "search.budget=5", "--set", "ppo.epochs=3", "--set", "evaluate.sampled_episodes=2"]
+    assert requested(tmp_path, "--controller", "greedy", *settings).unread == ("search.budget", "ppo.epochs")
+    assert requested(tmp_path, "--controller", "ppo", *settings).unread == ("search.budget",)
+    assert requested(tmp_path, "--controller", "taso", *settings).unread == ("ppo.epochs",)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from experiments.cli import build_parser
 from experiments.reproduce.other_devices import SHOWN, with_other_devices
 from experiments.reproduce.table import ABOUT
 
@@ -20,6 +23,7 @@ PAGES = [
     for part in (".", "docs", "taso_ext", "environment", "worldmodel", "controller", "experiments", "tests")
     for page in sorted((ROOT / part).glob("*.md" if part == "." else "**/*.md"))
 ]
+COMMAND = re.compile(r"^`((?:rlflow|python3? -m) .+)`$", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:\s]+)\)")
 
 
@@ -51,9 +55,27 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not [link for link in links if not (page.parent / link).exists()]
 
 
-def test_a_readme_names_the_command_of_its_table() -> None:
-    for folder in TABLES:
-        assert re.search(r"^`(rlflow|python -m) .+`$", (folder / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+def commands_of(folder: Path) -> list[str]:
+    return COMMAND.findall((folder / "README.md").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("folder", TABLES, ids=lambda path: path.name)
+def test_a_readme_names_a_command_of_today(folder: Path) -> None:
+    assert commands_of(folder)
+    for command in commands_of(folder):
+        program, *words = shlex.split(command)
+        if program == "rlflow":
+            assert build_parser().parse_args(words).command  # raises SystemExit for an unknown option
+        else:
+            assert importlib.util.find_spec(words[words.index("-m") + 1]) is not None
+
+
+def test_the_list_names_the_commands_of_the_pages() -> None:
+    rows = re.findall(
+        r"^\| \[.+?\]\((.+?)/README\.md\) \|.*\| `(.+)` \|$", (RESULTS / "README.md").read_text(), re.MULTILINE
+    )
+    assert len(rows) == len(TABLES)
+    assert not [(name, command) for name, command in rows if command not in commands_of(RESULTS / name)]
 
 
 def test_every_table_and_every_kept_run_is_listed() -> None:

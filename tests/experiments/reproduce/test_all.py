@@ -85,6 +85,11 @@ def test_a_table_that_does_not_exist_is_answered_with_the_nearest(capsys: pytest
     assert "no COMMAND is called 'optimse'. Did you mean 'optimise'?" in failure(capsys, "optimse")
 
 
+def test_an_unknown_option_is_answered_with_the_help_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    message = failure(capsys, "reproduce", "table1", "--device", "cuda")
+    assert message == "rlflow reproduce table1: no option is '--device' here. See rlflow reproduce table1 --help."
+
+
 def test_all_says_what_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
     message = failure(capsys, "reproduce", "all", "--seeds", "0")
     assert "no option is '--seeds 0' here. all takes only --scale, -o and --force" in message

@@ -90,6 +90,12 @@ def test_a_failed_point_is_said_and_tried_again(done: list[dict[str, Any]], caps
     assert len(done) == 3 and main(command) == 1 and len(done) == 4
 
 
+def test_settings_that_no_point_reads_are_named(done: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", MODEL, *AXES, *SETTINGS, "--set", "mcts.games=3", "--set", "ppo.epochs=2"]) == 0
+    said = capsys.readouterr().err
+    assert "--set mcts.games has no effect: the controller 'ppo' in the world 'dream' does not read it." in said
+
+
 def test_a_full_disk_ends_a_sweep(
     done: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -186,7 +192,6 @@ def test_a_finished_sweep_is_shown_in_other_ways(
             "--over ppo.epochs has no effect: the controller 'mcts' in the world 'real' does not read it",
         ),
         ([MODEL, "--over", "search.alpha=1,1.1"], "--over search.alpha has no effect: the controller 'ppo'"),
-        ([MODEL, *AXES, "--set", "mcts.games=3"], "--set mcts.games has no effect: the controller 'ppo'"),
         ([MODEL, "--over", "max_growth=1,2"], "--over max_growth has no effect: a point learns and plays"),
         ([MODEL, "--over", "verify.num_inputs=2,3"], "--over verify.num_inputs has no effect"),
         ([MODEL, "--over", "collect.processes=1,2"], "--over collect.processes has no effect"),
