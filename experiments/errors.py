@@ -29,7 +29,7 @@ _FILE_SYSTEM = frozenset(
 )
 
 
-def is_of_the_file_system(error: Exception | None) -> bool:
+def is_of_the_file_system(error: Exception) -> bool:
     """Returns whether the file system refuses, as on a full disk; another OSError is a defect of the program."""
     return isinstance(error, OSError) and error.errno in _FILE_SYSTEM
 

@@ -210,9 +210,9 @@ class Sweep:
             point = units[id(result.unit)]
             if result.record is not None:
                 on_record(point, result.record)
-            elif is_of_the_file_system(result.error):
-                raise result.error
             elif result.error is not None:
+                if is_of_the_file_system(result.error):
+                    raise result.error
                 failures.append(Failure(point.name, result.error))
         return failures
 
