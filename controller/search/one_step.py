@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import numpy as np
@@ -36,20 +37,22 @@ class RandomController(Controller):
 
 
 LONGEST_DESCENT = 1_000_000
-"""Steps of a descent, which ends by itself long before: every step lowers the cost."""
+"""Steps of a descent, which ends by itself long before."""
 
 
 class GreedyController(Controller):
     """Steepest descent: takes the candidate that lowers the real cost most, and NO-OP if none does beyond rounding.
 
-    It goes on until nothing is left to gain, whatever the environment's limit of steps is. It needs the predicted cost
-    of every candidate (`env.candidates`), and therefore plays only in the real environment.
+    It goes on until nothing is left to gain, whatever the environment's limit of steps is. Where costs are measured, a
+    step that was predicted to gain may lose; then the limit is that of the steps since the best graph so far. It needs
+    the predicted cost of every candidate (`env.candidates`), and therefore plays only in the real environment.
     """
 
     name: ClassVar[str] = "greedy"
 
     def __init__(self) -> None:
         self._env: Any = None
+        self._best_ms, self._since = math.inf, 0
 
     @property
     def max_steps(self) -> int | None:
@@ -58,11 +61,17 @@ class GreedyController(Controller):
 
     def begin_episode(self, view: Any, *, seed: int) -> None:
         self._env = view.unwrapped
+        self._best_ms, self._since = math.inf, 0
 
     def act(self, observation: Any, *, deterministic: bool) -> np.ndarray:
+        cost_ms = self._env.state.cost.ms
+        if is_improvement(cost_ms, self._best_ms):
+            self._best_ms, self._since = cost_ms, 0
+        else:
+            self._since += 1
         rules, locations, costs_ms = self._env.candidates()
-        if len(costs_ms):
+        if len(costs_ms) and self._since < self._env.max_steps:
             best = int(np.argmin(costs_ms))  # ties: the first in (rule, location) order
-            if is_improvement(float(costs_ms[best]), self._env.state.cost.ms):
+            if is_improvement(float(costs_ms[best]), cost_ms):
                 return np.array([rules[best], locations[best]], np.int64)
         return np.array([self._env.num_rules, 0], np.int64)

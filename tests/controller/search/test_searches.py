@@ -58,6 +58,20 @@ def test_greedy_goes_on_while_there_is_something_to_gain_whatever_the_limit_of_s
     assert played(short, GreedyController()) == played(usual, GreedyController())
 
 
+def test_greedy_ends_where_measured_costs_never_keep_what_predictions_promise() -> None:
+    """The seventh graph is the best; each later candidate promises a tenth, and its measured cost is higher."""
+    costs_ms = [10.0 - step if step < 7 else 10.0 + step for step in range(100)]
+    env = SimpleNamespace(num_rules=1, max_steps=5, state=SimpleNamespace(cost=SimpleNamespace(ms=costs_ms[0])))
+    env.unwrapped = env
+    env.candidates = lambda: (np.array([0]), np.array([0]), np.array([0.9 * env.state.cost.ms]))
+    greedy, steps = GreedyController(), 0
+    greedy.begin_episode(env, seed=0)
+    while greedy.act(None, deterministic=True)[0] != env.num_rules:
+        steps += 1
+        env.state.cost.ms = costs_ms[steps]
+    assert steps == 6 + env.max_steps
+
+
 @pytest.mark.parametrize("search", SEARCHES)
 def test_a_search_replays_to_the_cost_that_it_found(env: GraphSubstitutionEnv, search: type[Search]) -> None:
     reported = []
