@@ -46,8 +46,10 @@ def require_at_least(least: int, **values: int) -> None:
 
 
 def near(name: str, known: Iterable[str]) -> str | None:
-    """Returns the nearest of `known`; None if none is like `name`."""
-    return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)), None)
+    """Returns the nearest of `known`, or the shortest that begins with `name`; None if none is like it."""
+    names = sorted(known)
+    longer = sorted((each for each in names if name and each.startswith(name)), key=len)
+    return next(iter([*difflib.get_close_matches(name, names, n=1, cutoff=0.6), *longer]), None)
 
 
 def nearest_match(name: str, known: Iterable[str], separator: str = ",") -> str:
