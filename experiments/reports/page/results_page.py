@@ -133,7 +133,8 @@ def write_results_page(folder: Path, path: Path) -> None:
     title = f"Tables in {folder.resolve().name}"
     body = [
         tag("h1", title),
-        tag("p", f"{len(found)} tables. Columns sort, and headings say what they mean.{_left_out(folder)}", class_="soft"),
+        tag("p", f"{len(found)} tables. Columns sort, and headings say what they mean.", class_="soft"),
+        *_left_out(folder),
         *(_contents(heading, tables, numbers) for heading, tables in chapters.items()),
         *(_section(number, kept, not kept.is_further and kept.folder in specs) for number, kept in enumerate(found)),
     ]
@@ -142,11 +143,11 @@ def write_results_page(folder: Path, path: Path) -> None:
     write_text(path, document(title, body, data, programs, advice=advice))
 
 
-def _left_out(folder: Path) -> str:
-    """Returns a sentence on the tables that are pages alone, without a file of their figures; empty if there are none."""
+def _left_out(folder: Path) -> list[Markup]:
+    """Returns a paragraph on the tables that are pages alone, without a file of their figures, if there are any."""
     pages = (page.parent for page in sorted(folder.rglob("table.md")))
     names = [page.relative_to(folder).as_posix() for page in pages if not (page / TABLE).is_file()]
-    return f" Not shown, since they have no {TABLE}: {', '.join(names)}." if names else ""
+    return [tag("p", f"Not shown, since they have no {TABLE}: {', '.join(names)}.", class_="soft")] if names else []
 
 
 def _chapters(found: Sequence[Kept], about: str) -> dict[str, list[Kept]]:

@@ -67,6 +67,14 @@ def test_a_long_table_says_where_its_other_rows_are(results_page: Any, tmp_path:
     assert f"<td>{rows - 2}</td>" in text and f"<td>{rows - 1}</td>" not in text
 
 
+def test_tables_without_a_file_of_their_figures_are_named(results_page: Any, tmp_path: Path) -> None:
+    for name, file in {"a": "table.csv", "b": "table.md"}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).write_text("count\n1\n")
+    results_page.write_results_page(tmp_path, tmp_path / "results.html")
+    assert "Not shown, since they have no table.csv: b." in (tmp_path / "results.html").read_text(encoding="utf-8")
+
+
 def test_tables_are_in_the_order_and_under_the_headings_of_the_readme(results_page: Any, tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()
