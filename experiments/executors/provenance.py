@@ -51,7 +51,8 @@ def said_of(records: Sequence[dict[str, Any]]) -> str:
     """Returns in a sentence or two where, when and with which settings records were made; empty if there are none."""
     made = [record[KEY] for record in records if KEY in record]
     if not made:
-        return ""
+        units = "unit was" if len(records) == 1 else f"{len(records)} units were"
+        return f"With which hash of settings, when and where the {units} made is not known." if records else ""
     settings = digest({"settings": sorted({each["settings"] for each in made})})
     dates, processors = ({each[key] for each in made} for key in ("date", "processor"))
     when = min(dates) if len(dates) == 1 else f"{min(dates)} to {max(dates)}"

@@ -149,12 +149,12 @@ def printed(graph: str, row: str) -> Record:
 def finding(rows: Sequence[Record], reference: str) -> str:
     """Returns the range over graphs of what each row saves against the reference, and of what its graph saves."""
 
-    def ranges(figure: str) -> Iterator[str]:
-        for name in dict.fromkeys(row["row"] for row in rows if row["row"] != reference):
+    def ranges(figure: str, than: str) -> Iterator[str]:
+        for name in dict.fromkeys(row["row"] for row in rows if row["row"] != than):
             values = [float(row[figure]) for row in rows if row["row"] == name and row[figure] != UNDEFINED]
             if values:
                 yield f"`{name}` {spanned(values)} %"
 
-    faster, alone = ", ".join(ranges("faster")), ", ".join(ranges("graph_gain"))
-    of_graphs = f"\n\nTime that the graph alone saves, against `cleaned` in the same runtime: {alone}." if alone else ""
+    faster, alone = ", ".join(ranges("faster", reference)), ", ".join(ranges("graph_gain", CLEANED))
+    of_graphs = f"\n\nTime that the graph alone saves, against `{CLEANED}` in the same runtime: {alone}." if alone else ""
     return f"Time saved against `{reference}`: {faster}.{of_graphs}" if faster else ""
