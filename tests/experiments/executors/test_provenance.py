@@ -35,7 +35,10 @@ def test_days_processors_and_units_that_do_not_know_are_said() -> None:
     said = provenance.said_of([of("a", "2026-01-02"), of("b", "2026-01-01", "another"), {"value": 1}])
     assert "2 units of 2026-01-01 to 2026-01-02 on a CPU; another." in said
     assert said.endswith("When and where 1 older unit was made is not known.")
-    assert provenance.said_of([{"value": 1}]) == provenance.said_of([]) == ""
+    assert provenance.said_of([]) == ""
+    assert provenance.said_of([{"value": 1}, {"value": 2}]) == (
+        "With which hash of settings, when and where the 2 units were made is not known."
+    )
 
 
 def test_the_hash_depends_on_all_settings_and_not_on_their_order() -> None:
