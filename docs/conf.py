@@ -26,7 +26,10 @@ include_patterns = [
     "tests/**/*.md",
     "notebooks/*.ipynb",
 ]
-exclude_patterns = ["docs/_build", "docs/site_root", "**/.*", "build", "dist", "runs", "tests/fuzz/corpus", "**/units"]
+exclude_patterns = [
+    *("docs/_build", "docs/site_root", "**/.*", "build", "dist", "runs", "tests/fuzz/corpus", "**/units"),
+    "experiments/results/*/about.md",  # README.md beside it shows it
+]
 html_extra_path = ["site_root"]
 """Lies beside the pages: an index.html, because the first page is docs/index.html."""
 

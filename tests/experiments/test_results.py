@@ -55,6 +55,13 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not [link for link in links if not (page.parent / link).exists()]
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_pages_of_the_site(page: Path) -> None:
+    """`make docs` leaves folders of units out, and what README.md shows of about.md."""
+    links = LINK.findall(page.read_text(encoding="utf-8"))
+    assert not [link for link in links if Path(link).name in ("units", ABOUT)]
+
+
 def commands_of(folder: Path) -> list[str]:
     return COMMAND.findall((folder / "README.md").read_text(encoding="utf-8"))
 
