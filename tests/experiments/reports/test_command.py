@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,15 @@ def test_what_is_no_run_and_no_table_is_refused(capsys: pytest.CaptureFixture[st
     Path("folder").mkdir()
     for target in ("nothing", "folder"):
         assert f"{target} is no run directory: config.json is missing" in failure(capsys, "report", target)
+
+
+def test_a_run_that_is_kept_without_its_checkpoints_has_its_markdown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["optimise", "squeezenet1.1-tiny", "-o", "out.onnx", "--run-dir", "run", *OPTIONS]) == 0
+    shutil.rmtree("run/checkpoints")
+    Path("run/DONE").unlink()
+    for about in ("report", "validate"):
+        message = failure(capsys, about, "run")
+        assert "run keeps the result of a run without its checkpoints" in message and "Read run/report.md" in message
 
 
 def test_options_of_runs_are_refused_for_tables(capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,6 +41,15 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[argparse.Namespace]:
     return found
 
 
+def test_a_single_number_of_seeds_is_said_to_be_one_seed(
+    made: list[argparse.Namespace], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", "controllers", "--seeds", "5"]) == 0
+    assert "--seeds 5 is one seed, that of this number. 5 seeds are 0..4." in capsys.readouterr().err
+    assert main(["reproduce", "controllers", "--seeds", "0,5"]) == 0
+    assert "one seed" not in capsys.readouterr().err and len(made) == 2
+
+
 def parsed(*arguments: str) -> argparse.Namespace:
     return build_parser().parse_args(["reproduce", *arguments])
 
