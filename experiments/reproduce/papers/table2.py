@@ -156,5 +156,6 @@ def finding(rows: Sequence[Record], reference: str) -> str:
                 yield f"`{name}` {spanned(values)} %"
 
     faster, alone = ", ".join(ranges("faster", reference)), ", ".join(ranges("graph_gain", CLEANED))
-    of_graphs = f"\n\nTime that the graph alone saves, against `{CLEANED}` in the same runtime: {alone}." if alone else ""
-    return f"Time saved against `{reference}`: {faster}.{of_graphs}" if faster else ""
+    said = [f"Time saved against `{reference}`: {faster}."] if faster else []
+    said += [f"Time that the graph alone saves, against `{CLEANED}` in the same runtime: {alone}."] if alone else []
+    return "\n\n".join(said)
