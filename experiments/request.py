@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from controller.registry import worlds_of
-from experiments.config.effect import is_read, readers_of, reads
+from experiments.config.effect import readers_of, reads, unread
 from experiments.config.flags import flag_of, given_settings
 from experiments.config.run import AUTO, MEASURED_COSTS, OF_CONTROLLERS, RunConfig, load_config
-from experiments.config.tree import leaves, parse_overrides
 from experiments.errors import UserError
 from experiments.output_file import require_not_read, require_writable, require_writable_directory
 from taso_ext.onnx_io.model_file import data_file
@@ -113,7 +112,7 @@ def parse_request(options: argparse.Namespace) -> Request:
         trained,
         options.restart,
         costs_are_auto,
-        tuple(setting for setting, _ in leaves(parse_overrides(options.set)) if not is_read(config, setting)),
+        unread(options.set, [config]),
     )
 
 

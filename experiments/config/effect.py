@@ -12,7 +12,7 @@ from typing import Any
 
 from controller.registry import foreign_names, takes
 from experiments.config.run import OF_CONTROLLERS, RunConfig, stored_config
-from experiments.config.tree import as_mapping, replaced
+from experiments.config.tree import as_mapping, leaves, parse_overrides, replaced
 from experiments.errors import UserError
 
 OF_WORLD_MODELS = ("world_model", "dream", "recollect")
@@ -71,10 +71,7 @@ def reads(config: RunConfig, setting: str) -> bool:
     return any(setting in SEARCH_SETTINGS.get(name, ()) for name in names)
 
 
-NOT_PLAYED = (
-    *("max_growth", "verify", "updates_per_checkpoint", "collect.processes"),
-    "evaluate.climb_seconds",
-)
+NOT_PLAYED = {"max_growth", "verify", "updates_per_checkpoint", "collect.processes", "evaluate.climb_seconds"}
 """Settings, and sections, of how a result is chosen, proved and exported and of how the work is done, of which what a
 controller learns and plays does not depend."""
 
@@ -88,6 +85,12 @@ def is_read(config: RunConfig, setting: str) -> bool:
     if section == "search" and readers_of(name) and config.controller not in foreign_names():
         return reads(config, name)
     return section in in_effect(config)
+
+
+def unread(assignments: Sequence[str], configs: Sequence[RunConfig]) -> tuple[str, ...]:
+    """Returns the settings of `--set` arguments that none of some runs reads."""
+    settings = (setting for setting, _ in leaves(parse_overrides(assignments)))
+    return tuple(each for each in settings if not any(is_read(config, each) for config in configs))
 
 
 def why_unread(config: RunConfig, them: str = "it") -> str:
@@ -106,7 +109,7 @@ def is_played(config: RunConfig, setting: str) -> bool:
     """Returns whether what a controller learns and plays can depend on a setting, which is given with its section."""
     timed = config.measures_costs or not setting.startswith("measure.")
     section = setting.partition(".")[0]
-    return is_read(config, setting) and timed and not {setting, section} & set(NOT_PLAYED)
+    return is_read(config, setting) and timed and not {setting, section} & NOT_PLAYED
 
 
 def effective(config: RunConfig) -> RunConfig:

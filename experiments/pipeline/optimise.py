@@ -79,8 +79,6 @@ def optimise(request: Request, progress: ProgressDisplay) -> tuple[Result, Path]
     Raises:
       UserError, ModelError and similar errors: the input is bad; OUT was not written.
     """
-    if request.unread:
-        progress.note(note_of_unread(request.config, request.unread))
     progress.note(f"Loading {request.model}")
     with warnings_noted(progress):
         request, loaded = _loaded(request, progress)
@@ -125,7 +123,12 @@ def leave_page(run: Run, loaded: Loaded) -> None:
 
 
 def _loaded(request: Request, progress: ProgressDisplay) -> tuple[Request, Loaded]:
-    """Loads the model. A roofline prices it if its kernels cannot be priced and the command does not name the costs."""
+    """Loads the model, and notes settings without effect.
+
+    A roofline prices the model if its kernels cannot be priced and the command does not name the costs.
+    """
+    if request.unread:
+        progress.note(note_of_unread(request.config, request.unread))
     try:
         return request, load(request.model, request.config)
     except ModelError as error:
@@ -171,8 +174,6 @@ def train(request: Request, part: str, progress: ProgressDisplay) -> None:
       UserError, ModelError and similar errors: the input is bad, or the controller does not learn.
     """
     require_learning(request.config, part)
-    if request.unread:
-        progress.note(note_of_unread(request.config, request.unread))
     progress.note(f"Loading {request.model}")
     with warnings_noted(progress):
         request, loaded = _loaded(request, progress)

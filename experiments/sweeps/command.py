@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.config.effect import note_of_unread
+from experiments.config.effect import note_of_unread, unread
 from experiments.errors import UserError, require_at_least
 from experiments.executors.choice import LOCAL, add_executor, chosen_executor
 from experiments.executors.local import Executor
@@ -144,8 +144,8 @@ def _require_nothing_to_run(options: argparse.Namespace) -> None:
 
 def _run(sweep: Sweep, options: argparse.Namespace, executor: Executor, progress: ProgressDisplay) -> Sequence[Failure]:
     progress.note(f"Sweep of {len(sweep.points)} points in {sweep.folder}")
-    if unread := sweep.unread(options.set):
-        progress.note(note_of_unread(sweep.points[0].config, unread))
+    if settings := unread(options.set, [point.config for point in sweep.points]):
+        progress.note(note_of_unread(sweep.points[0].config, settings))
     progress.note(_line(["point", *LIVE]))
 
     def live(point: Point, record: Record) -> None:

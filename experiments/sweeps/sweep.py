@@ -127,11 +127,6 @@ class Sweep:
         """Whether a point measures times, so that no other one may run on the same machine meanwhile."""
         return any(point.config.measures_costs for point in self.points)
 
-    def unread(self, assignments: Sequence[str]) -> list[str]:
-        """Returns the settings of `--set` that no point reads."""
-        settings = [setting for setting, _ in leaves(parse_overrides(assignments))]
-        return [each for each in settings if not any(is_read(point.config, each) for point in self.points)]
-
     def _require_own_folder(self) -> None:
         """Raises UserError if the folder holds another sweep or something else, or cannot be written."""
         require_writable_directory(self.folder)
