@@ -15,7 +15,8 @@ class ToyEnv:
     def __init__(self, changes: np.ndarray, *, initial_ms: float = 100.0, max_steps: int = 50) -> None:
         self.num_rules, self.num_locations = changes.shape
         self.everywhere = False
-        self._changes, self._initial_ms, self._max_steps = changes, initial_ms, max_steps
+        self.max_steps = max_steps
+        self._changes, self._initial_ms = changes, initial_ms
         self.reset()
 
     @property
@@ -37,7 +38,7 @@ class ToyEnv:
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         self._legal = np.ones(self._changes.shape, bool)
-        self._limit = (options or {}).get("max_steps", self._max_steps)
+        self._limit = (options or {}).get("max_steps", self.max_steps)
         self._cost_ms, self._steps = self._initial_ms, 0
         return self._observation(), {"cost_ms": self._cost_ms}
 
