@@ -11,6 +11,7 @@ FOLDER/
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -108,19 +109,12 @@ class Sweep:
         typed = [axis.of_integers() if takes_integers(base, axis.key) else axis for axis in axes]
         spanned = points(typed, draws=draws, seed=seed)
         folder = folder or FOLDER / f"{name}-{preset}-{digest(_identity(model, base), digits=8)}"
-        fingerprints: dict[str, Mapping[str, Any]] = {}
-        found = []
-        for values in spanned:
-            config = effective(resolved(_with(base, values)))
-            loading = _loading(as_mapping(config))
-            if loading not in fingerprints:
-                fingerprints[loading] = load(model, config).fingerprint
-            found.append(Point(model, values, config, fingerprints[loading], folder))
-        _require_played(axes, found)
-        _require_distinct(found)
-        sweep = cls(model, base, folder, found, committed)
-        sweep._require_own_folder()
-        return sweep
+        configs = [effective(resolved(_with(base, values))) for values in spanned]
+        sketched = [Point(model, *each, {}, folder) for each in zip(spanned, configs, strict=True)]
+        _require_played(axes, sketched)
+        _require_distinct(sketched)
+        cls(model, base, folder, sketched)._require_own_folder()
+        return cls(model, base, folder, _with_fingerprints(sketched), committed)  # last: loading may take seconds
 
     @property
     def measures(self) -> bool:
@@ -244,6 +238,20 @@ def _require_distinct(points: Sequence[Point]) -> None:
                 f"The points '{other.name}' and '{point.name}' would be the same run, because "
                 f"{point.config.controller} does not read what differs. Leave out the values that have no effect."
             )
+
+
+def _with_fingerprints(points: Sequence[Point]) -> list[Point]:
+    """Returns points with their fingerprints, after loading the model once for each kind of settings.
+
+    Raises:
+      UserError: the model cannot be loaded with these settings.
+    """
+    found: dict[str, Mapping[str, Any]] = {}
+    for point in points:
+        loading = _loading(as_mapping(point.config))
+        if loading not in found:
+            found[loading] = load(point.model, point.config).fingerprint
+    return [dataclasses.replace(point, fingerprint=found[_loading(as_mapping(point.config))]) for point in points]
 
 
 def kept(point: Point, progress: ProgressDisplay) -> Record:

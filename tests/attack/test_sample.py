@@ -41,7 +41,7 @@ def test_constants_of_an_older_opset_have_no_newer_attributes() -> None:
     assert finding.outcome == EQUAL, finding.details
 
 
-@pytest.mark.parametrize("last", [102, pytest.param(120, marks=pytest.mark.full)])
+@pytest.mark.parametrize("last", [100, pytest.param(120, marks=pytest.mark.full)])
 def test_a_sample_of_nasty_models_has_results(last: int) -> None:
     findings = [each for seed in range(100, last + 1) for each in attack(seed, ["greedy"])]
     assert [each for each in findings if each.outcome in FAULTS] == []

@@ -71,6 +71,7 @@ def mixed(model: WorldModel, env: GraphSubstitutionEnv, episodes: EpisodeBuffer,
     return MixedWorld(model, env, episodes, DreamConfig(), **facts, directory=folder / f"{seed}", seed=seed)
 
 
+@pytest.mark.full
 def test_an_optimum_is_found_in_a_dream(tmp_path: Path) -> None:
     assert found(products, IN_DREAMS, 0, tmp_path) == dict.fromkeys(IN_DREAMS, True)
 

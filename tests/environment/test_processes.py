@@ -112,7 +112,9 @@ def alive(pid: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize("name", ["verifying", "collecting", "units"])
+@pytest.mark.parametrize(
+    "name", ["collecting", *(pytest.param(name, marks=pytest.mark.full) for name in ("verifying", "units"))]
+)
 def test_workers_end_when_their_parent_is_killed(name: str, tmp_path: Path) -> None:
     process, workers = started(command(name, tmp_path), tmp_path)
     time.sleep(4.0)  # they have begun their work, or are still importing
@@ -123,6 +125,15 @@ def test_workers_end_when_their_parent_is_killed(name: str, tmp_path: Path) -> N
     wait_until(lambda: not any(map(alive, workers)), 20)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Lets SIGINT raise KeyboardInterrupt also where the tests run in the background of a shell, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interruption_waits_until_workers_have_started() -> None:
     ready, passed = threading.Event(), False
 

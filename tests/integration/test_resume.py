@@ -97,7 +97,7 @@ POINTS = [
 
 
 @pytest.mark.usefixtures("untraced")
-@pytest.mark.parametrize("points", [POINTS[3:8:2], pytest.param(POINTS, marks=pytest.mark.full)], ids=["some", "all"])
+@pytest.mark.parametrize("points", [POINTS[3:8:4], pytest.param(POINTS, marks=pytest.mark.full)], ids=["some", "all"])
 def test_neither_kills_nor_interruptions_change_the_result(
     points: list[tuple[str, int]], uninterrupted: Path, tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ LARGEST_NOTEBOOK_BYTES = 1 << 20
 MOST_LINES = 15
 """The largest number of lines of a cell; longer code belongs in a module, where it can be tested."""
 SHORTER = {
-    "03_temperature": {"DREAMS = 100": "DREAMS = 5"},
+    "03_temperature": {"DREAMS = 100": "DREAMS = 5", "[:6]": "[:2]"},
     "04_controllers": {
         "SEEDS = 5": "SEEDS = 1",
         "updates=30, batch=8": "updates=2, batch=2",

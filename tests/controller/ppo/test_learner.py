@@ -28,7 +28,9 @@ def train(
     return metrics
 
 
-@pytest.mark.parametrize("world", [MIXED, HARMFUL, detour()], ids=["mixed", "harmful", "detour"])
+@pytest.mark.parametrize(
+    "world", [pytest.param(MIXED, marks=pytest.mark.full), HARMFUL, detour()], ids=["mixed", "harmful", "detour"]
+)
 def test_learns_the_optimum(world: TinyWorld) -> None:
     policy = world.policy()
     metrics = train(world, policy, PpoLearner(policy, QUICK), QUICK, QUICK.updates)

@@ -163,7 +163,7 @@ def rollout_of(controller: XrlflowController) -> Trajectory:
     return RealWorld(env_of).rollout(controller.policy, batch=6, horizon=3, seed=1)
 
 
-@pytest.mark.parametrize("head", ["pointer", "flat"])
+@pytest.mark.parametrize("head", ["pointer", pytest.param("flat", marks=pytest.mark.full)])
 def test_it_trains_plays_and_is_restored(head: str, tmp_path: Path) -> None:
     env, config = env_of(), dataclasses.replace(SMALL, head=head)  # type: ignore[arg-type]
     controller, metrics = make("xrlflow", env=env, config=config, seed=0), []
@@ -268,7 +268,10 @@ WITH_NOOP = {
 """Where NO-OP may end an episode, which costs nothing, while each of the first three rewrites of `products` costs."""
 
 
-@pytest.mark.parametrize("name", WITH_NOOP)
+FIRST, *OTHERS = WITH_NOOP
+
+
+@pytest.mark.parametrize("name", [FIRST, *(pytest.param(name, marks=pytest.mark.full) for name in OTHERS)])
 def test_it_learns_an_optimum(name: str) -> None:
     env, optimum = products(), best_improvement(products())
     controller = XrlflowController.build(env=env, config=WITH_NOOP[name], seed=0)

@@ -143,7 +143,7 @@ def test_a_body_of_unknown_shape_stays_as_it_is_and_that_is_said(capsys: pytest.
     assert "The body of Loop 'y' stays as it is, because" in said
 
 
-@pytest.mark.parametrize(("ratio", "kept"), [(0.8, True), (1.0, False)])
+@pytest.mark.parametrize(("ratio", "kept"), [(0.8, True), pytest.param(1.0, False, marks=pytest.mark.full)])
 def test_by_the_clock_bodies_are_kept_only_if_the_result_is_faster(
     ratio: float, kept: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

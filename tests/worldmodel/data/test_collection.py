@@ -90,7 +90,7 @@ def directed_agent(env: Any) -> BehaviourPolicy:
     return DirectedAgent(env, RandomAgent(), directed=0.5)
 
 
-@pytest.mark.parametrize("make_policy", [random_agent, directed_agent])
+@pytest.mark.parametrize("make_policy", [random_agent, pytest.param(directed_agent, marks=pytest.mark.full)])
 def test_any_number_of_processes_collects_the_same(
     tmp_path: Path, make_policy: Callable[[RewriteEnv], BehaviourPolicy]
 ) -> None:

@@ -128,7 +128,7 @@ def test_steps_compiled_by_xla_are_the_same(world_model: WorldModel, starts: Sta
     np.testing.assert_array_equal(followed.legal, played.legal)
 
 
-@pytest.mark.parametrize("horizon", [2, 20])
+@pytest.mark.parametrize("horizon", [pytest.param(2, marks=pytest.mark.full), 20])
 def test_rollouts_compiled_as_a_whole_are_the_same(
     world_model: WorldModel, starts: StartStates, horizon: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,7 +51,9 @@ def assert_agree(
 
 
 @pytest.mark.parametrize("name", TINY)
-@pytest.mark.parametrize(("clean", "xla"), [("none", False), ("full", False), ("full", True)])
+@pytest.mark.parametrize(
+    ("clean", "xla"), [pytest.param("none", False, marks=pytest.mark.full), ("full", False), ("full", True)]
+)
 def test_zoo_graphs_compute_the_same(name: str, clean: str, xla: bool) -> None:
     model = zoo.build(name)
     if clean == "none":

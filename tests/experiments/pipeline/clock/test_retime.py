@@ -204,7 +204,7 @@ LEARNER = dataclasses.replace(
 )
 
 
-@pytest.mark.parametrize("seconds", [0.0, 30.0])
+@pytest.mark.parametrize("seconds", [pytest.param(0.0, marks=pytest.mark.full), 30.0])
 def test_a_training_does_not_learn_from_luck(seconds: float, tmp_path: Path, clock: Optimist) -> None:
     config = dataclasses.replace(LEARNER, search=dataclasses.replace(CONFIG.search, retiming_seconds=seconds))
     loaded = loaded_by(clock, config)
@@ -258,6 +258,7 @@ def test_episodes_have_the_prices_by_which_the_best_is_chosen(tmp_path: Path, cl
     assert again == evaluation and clock.timings.total() == timings
 
 
+@pytest.mark.full
 def test_an_interrupted_evaluation_is_priced_by_what_was_timed(
     tmp_path: Path, clock: Optimist, monkeypatch: pytest.MonkeyPatch
 ) -> None:

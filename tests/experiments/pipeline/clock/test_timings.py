@@ -133,6 +133,7 @@ def test_what_is_left_is_spent_on_the_graphs_of_the_evaluation(tmp_path: Path) -
     assert train_and_evaluate(*begun(tmp_path / "learned", learner))[0] == evaluation
 
 
+@pytest.mark.full
 def test_an_evaluation_whose_timings_were_interrupted_at_their_end_has_the_new_prices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,7 +154,7 @@ def test_an_evaluation_whose_timings_were_interrupted_at_their_end_has_the_new_p
         replay_record(loaded.env, record)
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shared", [pytest.param(False, marks=pytest.mark.full), True])
 def test_whoever_resumes_a_run_has_the_prices_of_its_timings(shared: bool, tmp_path: Path) -> None:
     """Points of a sweep open their directories themselves, and share the timings of random play."""
     config = config_of(5, *LEARNER)

@@ -113,7 +113,7 @@ SMALL = (
 )
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.7])
+@pytest.mark.parametrize("alpha", [pytest.param(0.0, marks=pytest.mark.full), 0.7])
 def test_dreams_of_every_reward_that_telescopes_are_compared_with_reality(
     alpha: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
