@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from environment import rewards
 from experiments.config.effect import note_of_unread, unread
 from experiments.errors import UserError, require_at_least
 from experiments.executors.choice import LOCAL, add_executor, chosen_executor
@@ -174,6 +175,16 @@ def _cell(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
 
 
+def _of_other_rewards(records: Sequence[Record]) -> str:
+    """Returns a sentence on units if a point's reward is no logarithm of times, which alone make percent of time."""
+    others = {record["settings"]["environment"]["reward"] for record in records}
+    others = {name for name in others if rewards.is_imported(name) or not rewards.find(name).is_log_ratio}
+    if not others:
+        return ""
+    named = ", ".join(sorted(others))
+    return f" Where the reward is {named}, `dream`, `dream_at_1` and `gap` are sums of rewards, and `real` is of time."
+
+
 def _show(folder: Path, options: argparse.Namespace) -> None:
     """Writes the table, the figure and the sentences into the folder, and prints them."""
     stored = read_sweep(folder)
@@ -187,6 +198,7 @@ def _show(folder: Path, options: argparse.Namespace) -> None:
     if left_out:
         points = "1 older point is" if left_out == 1 else f"{left_out} older points are"
         about += f" {points} left out, because the model file, the rules or the prices were others then."
+    about += _of_other_rewards(records)
     command = shlex.join(["rlflow", *options.arguments])
     options_of_table = {"x": options.x, "figures": _named(options), "reference": options.reference}
     table = shown(folder, records, command, **options_of_table, drawn=drawn, about=about)

@@ -81,6 +81,13 @@ def test_every_point_is_done_once_and_more_are_added(
     assert "Points are runs on " in (folder / "README.md").read_text()
 
 
+def test_units_of_other_rewards_are_said(done: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
+    said = "Where the reward is combined, `dream`, `dream_at_1` and `gap` are sums of rewards, and `real` is of time."
+    for reward in ("log_ratio", "combined"):
+        assert main(["sweep", MODEL, *AXES, *SETTINGS, "--set", f"environment.reward={reward}", "-o", reward]) == 0
+        assert (said in capsys.readouterr().out) == (reward == "combined")
+
+
 def test_a_failed_point_is_said_and_tried_again(done: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
     command = ["sweep", MODEL, "--over", "dream.temperature=9,1,2", *SETTINGS, "-o", "mine"]
     assert main(command) == 1
