@@ -58,6 +58,7 @@ CHANGES: Mapping[str, Change] = {
     "what is omitted": Change(DREAM, ("recollect.omitted=0.2", "recollect.emphasis=3")),
     "directed collection": Change(DREAM, ("collect.directed=0.5",)),
     "legal from 0.9": Change(DREAM, ("dream.legal_from=0.9",)),
+    "exact": Change(DREAM, ("dream.legality=exact",)),  # the run of the schedule of this name in `truth`
     "no potential": Change(DREAM, ("world_model.mdn_rnn.potential=false",)),
     "no memory of sites": Change(DREAM, ("world_model.mdn_rnn.remembers=false",)),
     "ensemble": Change(DREAM, ("world_model.mdn_rnn.ensemble=3",)),
