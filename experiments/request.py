@@ -132,6 +132,11 @@ def _default_preset(options: argparse.Namespace, given: Mapping[str, Any]) -> st
     return "best" if is_told or getattr(options, "output", None) is None else "auto"
 
 
+def settings_of(options: argparse.Namespace) -> RunConfig:
+    """Returns the settings of a command that needs no preset, with what `auto` stands for here."""
+    return resolved(load_config("best", given_settings(options), options.set))
+
+
 def resolved(config: RunConfig) -> RunConfig:
     """Returns the settings with the controller, the device and the costs that `auto` stands for on this machine.
 

@@ -18,8 +18,9 @@ WALKS, STEPS = 4, 30
 _OWN = "the user's own, rlflow/prices.sqlite in the cache folder"
 
 
-def add_subcommands(subcommands: Any) -> None:
-    """Adds the subcommands of `rlflow costs` to the object that `add_subparsers` returns."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the subcommands of `rlflow costs`, with the options of each."""
+    subcommands = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", required=True)
     _add_record(subcommands)
     _add_show(subcommands)
     _add_export(subcommands)

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from experiments.commands.outcome import DIFFERENT, print_found
 from experiments.errors import UserError, require_at_least
 
 if TYPE_CHECKING:  # the command line shows the options without importing what places
@@ -56,8 +57,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
+def run(options: argparse.Namespace) -> int:
+    """Carries out `rlflow place`, and prints what was found.
+
+    Returns:
+      0, or 1 if outputs of a divided model differ from the model's.
+    Raises:
+      UserError, PlacementError, ModelError, UnavailableError: the input is bad.
+    """
+    found = placed(options)
+    print_found(found, options.json)
+    return 0 if found.is_equal else DIFFERENT
+
+
 def placed(options: argparse.Namespace) -> Divided | SimulatedTable:
-    """Carries out the command; the result has `lines`, `to_json`, and says whether outputs of a divided model agree.
+    """Returns what came of the command, which has `lines`, `to_json`, and says whether a divided model is equal.
 
     Raises:
       UserError, PlacementError, ModelError, UnavailableError: the input is bad.

@@ -15,8 +15,9 @@ FAMILIES = ("equal", "partial")
 _FILES = "rule files; the shipped ones, unless given"
 
 
-def add_subcommands(subcommands: Any) -> None:
-    """Adds the subcommands of `rlflow rules` to the object that `add_subparsers` returns."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the subcommands of `rlflow rules`, with the options of each."""
+    subcommands = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", required=True)
     _add_generate(subcommands)
     _add_verify(subcommands)
     _add_show(subcommands)

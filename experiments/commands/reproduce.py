@@ -1,0 +1,113 @@
+"""`rlflow reproduce`: a table of the papers or of this project, or all of them."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shlex
+import time
+import traceback
+from functools import partial
+from pathlib import Path
+
+from experiments.commands.outcome import BAD_INPUT, DIFFERENT, carried_out
+from experiments.commands.parser import Parser, build_parser
+from experiments.executors.choice import add_executor
+from experiments.reproduce import TABLES
+
+ALL = "all"
+"""The name that stands for all tables."""
+
+
+def add_options(parser: Parser) -> None:
+    """Adds all tables, and the options that all of them have; the table's own are added when it is used."""
+    tables = parser.add_subparsers(dest="table", metavar="TABLE", required=True)
+    everything = tables.add_parser(ALL, help="all of these, one after another; goes on when one fails")
+    everything.add_argument("--scale", choices=("smoke", "full"), default="full", help="smoke: a quick look (full)")
+    everything.add_argument("-o", "--output", metavar="DIR", type=Path, help="folder of their folders (runs/reproduce)")
+    everything.add_argument("--force", action="store_true", help="overwrite what the tables have left in DIR")
+    everything.takes = (
+        f"{ALL} takes only --scale, -o and --force, and makes every table with its own graphs and seeds. Name one "
+        "table to choose them, as in rlflow reproduce table1 bert-base or rlflow reproduce controllers --seeds 0..2"
+    )
+    for name, (_, about) in TABLES.items():
+        table = tables.add_parser(name, help=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+        table.add_late = _add_table_options
+        table.add_argument("--scale", choices=("smoke", "full"), default="full", help="smoke: a quick look (full)")
+        table.add_argument(
+            "-o",
+            "--output",
+            metavar="DIR",
+            type=Path,
+            help="default: runs/reproduce/TABLE; with --device another than the CPU, the folder of that name in it",
+        )
+        table.add_argument("--force", action="store_true", help="overwrite what TABLE has left in DIR")
+        add_executor(table, "units of work")
+
+
+def _add_table_options(parser: Parser) -> None:
+    from experiments import reproduce
+
+    experiment = reproduce.load(parser.prog.split()[-1])
+    parser.description = experiment.description
+    experiment.add_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Makes the table, writes it and prints it; units of work that are finished are not done again.
+
+    Raises:
+      UserError: an option is bad, or the folder cannot be written.
+    """
+    if options.table == ALL:
+        return _everything(options)
+    from experiments import reproduce
+    from experiments.executors import provenance
+    from experiments.reproduce.options import settle
+    from experiments.reproduce.other_devices import with_other_devices
+    from experiments.reproduce.table import require_writable_folder
+    from experiments.runs.progress import make_progress
+
+    settle(options)
+    device = getattr(options, "device", "cpu")  # not every table has the option
+    directory = options.output or Path("runs/reproduce", options.table, *([device] if device != "cpu" else []))
+    options.command_line = shlex.join(["rlflow", *options.arguments])
+    require_writable_folder(directory, force=options.force or options.output is None)
+    progress = make_progress()
+    if (seed := (getattr(options, "seeds", None) or "").strip()).isdecimal() and int(seed) > 1:
+        progress.note(f"--seeds {seed} is one seed, that of this number. {seed} seeds are 0..{int(seed) - 1}.")
+    with provenance.using() as records:
+        table = reproduce.load(options.table).reproduce(options, progress)
+    said = provenance.said_of(records) if records else provenance.computed(table.command)
+    table = dataclasses.replace(table, provenance=said)
+
+    def beside(page: str) -> str:
+        return with_other_devices(page, options.table, device)
+
+    table.write(directory, beside)
+    print(beside(table.brief(directory)), end="")
+    return 0
+
+
+def _everything(options: argparse.Namespace) -> int:
+    """Makes every table; one that cannot be made does not keep the others from it."""
+    from experiments.runs.progress import format_duration
+
+    failed = []
+    for number, name in enumerate(TABLES, start=1):
+        begun = time.monotonic()
+        output = [] if options.output is None else ["-o", str(options.output / name)]
+        arguments = ["reproduce", name, "--scale", options.scale, *output, *["--force"] * options.force]
+        each = build_parser().parse_args(arguments)
+        each.arguments = tuple(arguments)
+        try:
+            status = carried_out(partial(run, each))
+        except Exception:  # a defect, which is shown like one
+            traceback.print_exc()
+            status = DIFFERENT
+        if status:
+            failed.append(name)
+        print(f"{name} took {format_duration(time.monotonic() - begun)} ({number} of {len(TABLES)} tables).\n")
+    made = len(TABLES) - len(failed)
+    print(f"\n{made} of {len(TABLES)} tables are made{': all but ' * bool(failed)}{', '.join(failed)}.")
+    return BAD_INPUT if failed else 0
