@@ -13,7 +13,8 @@ from environment.measurement.effort import Effort
 from environment.runtimes import OnnxRuntime
 from environment.runtimes.interface import threads_text
 from environment.statistics.intervals import Estimate
-from experiments.config.run import RunConfig, num_cores
+from experiments.config.run import RunConfig
+from experiments.config.sections import num_cores
 from experiments.pipeline.loading.load import Loaded
 from experiments.pipeline.result.export import Exported
 from experiments.runs.result import NOISE, MeasuredRatio

@@ -31,7 +31,8 @@ from environment.measurement.timing import Timing, Variant, measure
 from environment.processes import begin_worker, starting_workers
 from environment.runtimes import OnnxRuntime
 from experiments.config.effect import in_effect
-from experiments.config.run import RunConfig, load_config, num_cores
+from experiments.config.run import RunConfig, load_config
+from experiments.config.sections import num_cores
 from experiments.errors import UserError
 from experiments.executors.local import Unit
 from experiments.executors.units import Record, once, unit_path

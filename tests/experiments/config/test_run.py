@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.config.run import RunConfig, load_config, num_cores, preset_names
+from experiments.config.run import RunConfig, load_config, preset_names
+from experiments.config.sections import num_cores
 from experiments.config.tree import as_mapping, parse_overrides, replaced, takes_integers
 from experiments.errors import UserError
 

@@ -26,7 +26,8 @@ from environment.measurement.timing import Timing, Variant, VariantTiming
 from environment.runtimes import OnnxRuntime
 from environment.statistics.intervals import Estimate
 from environment.statistics.sequential import Verdict, verdict_of
-from experiments.config.run import MeasureConfig, RunConfig
+from experiments.config.run import RunConfig
+from experiments.config.sections import MeasureConfig
 from experiments.errors import UserError
 from experiments.pipeline import select as selecting
 from experiments.pipeline.clock import measure as measuring

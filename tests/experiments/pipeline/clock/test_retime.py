@@ -25,7 +25,8 @@ from environment.costs.measured.cost_model import Measured
 from environment.costs.measured.kernel import Kernel
 from environment.costs.measured.retiming import SURE, difference
 from environment.costs.prices.price_list import Price
-from experiments.config.run import EvaluateConfig, MeasureConfig, RunConfig, SearchConfig
+from experiments.config.run import RunConfig
+from experiments.config.sections import EvaluateConfig, MeasureConfig, SearchConfig
 from experiments.pipeline.clock.retime import retime_gain
 from experiments.pipeline.learning.controller import prepare_controller
 from experiments.pipeline.learning.evaluate import train_and_evaluate
