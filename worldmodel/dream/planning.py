@@ -27,8 +27,8 @@ from worldmodel.errors import NonFinitePrediction
 
 ROWS_AT_ONCE = 1024
 """Most rows of one dreamed step: with several thousand, the networks' intermediate results would fill the memory."""
-LEAST_SHARE = np.exp(-700.0)
-"""Share with which actions without any are drawn: e^-700 has a logarithm, and is too small to matter."""
+LEAST_SHARE = 1e-9
+"""Share with which actions without any are drawn: too small to matter where others are legal, and sums keep it."""
 ANY_TIME = 0.05
 """Share of a step's distribution that comes from all steps of the best plans, because a rewrite that pays at one step
 may pay at another. A trained model of SqueezeNet1.1 promised plans 18 to 20 % with 0.5, and 40 % with 0.05."""
@@ -298,9 +298,9 @@ def _drawn_plans(
     taken = np.zeros((population, len(shares)), np.int32)
     over = np.zeros(population, bool)
     # If only actions without any share are legal, one of them is still drawn.
-    for t, logits in enumerate(np.log(np.maximum(shares, LEAST_SHARE))):
+    for t, likely in enumerate(np.maximum(shares, LEAST_SHARE)):
         mask = state.action_mask.numpy()
-        drawn, possible = _drawn(mask, logits, generator)
+        drawn, possible = _drawn(mask, likely, generator)
         over |= ~possible
         if over.all():
             break
@@ -316,27 +316,25 @@ def _drawn_plans(
     return [_plan(actions, totals[steps:]) for actions, totals in zip(taken, visited.totals, strict=True)]
 
 
-def _drawn(mask: np.ndarray, logits: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Draws an action of every row from the softmax of the logits of its legal actions, by Gumbel noise.
+def _drawn(mask: np.ndarray, shares: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Draws an action of every row among its legal ones, by their shares, which need not add up to 1.
 
     Args:
       mask: bool [B, A + 1], the last column is NO-OP, which is never drawn.
-      logits: [A].
+      shares: [A], all above 0.
     Returns:
       The actions int [B], and whether a row has any: bool [B].
     """
-    flat = np.flatnonzero(mask)  # a few of the table's actions
-    rows, actions = flat // mask.shape[1], flat % mask.shape[1]
-    is_rewrite = actions < len(logits)
-    rows, actions = rows[is_rewrite], actions[is_rewrite]
-    scores = logits[actions] + generator.gumbel(size=len(actions))
-    counts = np.bincount(rows, minlength=len(mask))
-    possible = counts > 0
-    best = np.zeros(len(mask))
-    best[possible] = np.maximum.reduceat(scores, (np.cumsum(counts) - counts)[possible]) if len(scores) else 0.0
+    flat = np.flatnonzero(mask[:, :-1])  # a few of the table's actions
+    rows, actions = np.divmod(flat, len(shares))
+    ends = np.cumsum(np.bincount(rows, minlength=len(mask)))  # of each row in what is flat
+    sums = np.concatenate([[0.0], np.cumsum(shares[actions])])
+    begins = np.concatenate([[0], ends[:-1]])
+    possible = ends > begins
+    points = sums[begins] + generator.random(len(mask)) * (sums[ends] - sums[begins])
+    found = np.clip(np.searchsorted(sums, points, side="right") - 1, begins, np.maximum(ends - 1, begins))
     drawn = np.zeros(len(mask), np.int64)
-    first_last = np.flatnonzero(scores == best[rows])[::-1]
-    drawn[rows[first_last]] = actions[first_last]
+    drawn[possible] = actions[found[possible]]
     return drawn, possible
 
 

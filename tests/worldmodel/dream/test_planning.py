@@ -12,7 +12,7 @@ from tests.worldmodel.toy_world import ToyEnv
 from worldmodel.accuracy.exploit import compare, dreamed_beside, plan_replayed, points
 from worldmodel.config import DreamConfig
 from worldmodel.dream.dream_env import DreamEnv
-from worldmodel.dream.planning import Plan, _drawn, beam_search, cross_entropy_planning, rows_of
+from worldmodel.dream.planning import LEAST_SHARE, Plan, _drawn, beam_search, cross_entropy_planning, rows_of
 from worldmodel.errors import NonFinitePrediction
 from worldmodel.world_model import WorldModel
 
@@ -178,17 +178,18 @@ def test_senseless_sizes_of_a_beam_are_refused(wrong: dict[str, int], said: str,
         beam_search(dream, **wrong)
 
 
-def test_a_draw_is_that_of_the_whole_row_of_scores() -> None:
-    generator = np.random.default_rng(0)
-    mask, logits = generator.random((64, 31)) < 0.1, generator.normal(size=30)
-    drawn, possible = _drawn(mask, logits, np.random.default_rng(5))
-    legal = mask[:, :-1]
-    scores = np.full(legal.shape, -np.inf)
-    scores[legal] = np.broadcast_to(logits, legal.shape)[legal] + np.random.default_rng(5).gumbel(size=legal.sum())
-    np.testing.assert_array_equal(possible, legal.any(axis=1))
-    np.testing.assert_array_equal(drawn[possible], scores.argmax(axis=1)[possible])
-    assert not possible.all() and possible.any()
-    assert not _drawn(np.zeros((3, 31), bool), logits, generator)[1].any()
+def test_legal_actions_are_drawn_by_their_shares() -> None:
+    generator, shares = np.random.default_rng(0), np.array([LEAST_SHARE, 1.0, 2.0, LEAST_SHARE, 3.0])
+    kinds = np.array([[1, 1, 1, 0, 1, 1], [1, 0, 0, 1, 0, 1], [0, 0, 0, 0, 0, 1], [0, 0, 0, 0, 1, 0]], bool)
+    which = generator.integers(0, len(kinds), 60_000)
+    drawn, possible = _drawn(kinds[which], shares, generator)
+    np.testing.assert_array_equal(possible, which != 2)
+    assert kinds[which, drawn][possible].all()
+    found = [np.bincount(drawn[which == kind], minlength=5) / np.count_nonzero(which == kind) for kind in (0, 1, 3)]
+    np.testing.assert_allclose(found[0], [0, 1 / 6, 2 / 6, 0, 3 / 6], atol=0.015)
+    np.testing.assert_allclose(found[1], [0.5, 0, 0, 0.5, 0], atol=0.015)  # neither has a share
+    np.testing.assert_allclose(found[2], [0, 0, 0, 0, 1])
+    assert not _drawn(np.zeros((3, 6), bool), shares, generator)[1].any()
 
 
 def test_senseless_settings_of_cross_entropy_planning_are_refused(dream: DreamEnv) -> None:
