@@ -6,7 +6,6 @@ model, the seed and so on. Parameters of these names receive it. All others are 
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 
 from controller.foreign import BrokenControllerError, Foreign, Guard, shown
 from controller.interface import Controller
+from taso_ext.errors import near
 
 ENTRY_POINT_GROUP = "rlflow.controllers"
 """Other packages add controllers under this entry-point group: `name = "package.module:ControllerClass"`."""
@@ -100,8 +100,8 @@ def require_name(name: str) -> str:
     known = names()
     if name in known:
         return name
-    nearest = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.4)
-    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    found = near(name, known)
+    hint = f" Did you mean {found!r}?" if found else ""
     raise UnknownControllerError(f"There is no controller {name!r}.{hint} Controllers: {', '.join(known)}.")
 
 
@@ -239,8 +239,8 @@ def _parameters(maker: Callable[..., Any]) -> set[str] | None:
 
 
 def _unknown_option(name: str, option: str, known: list[str]) -> UnknownOptionError:
-    nearest = difflib.get_close_matches(option, known, n=1, cutoff=0.5)
-    hint = f" Did you mean '{nearest[0]}'?" if nearest else ""
+    found = near(option, known)
+    hint = f" Did you mean '{found}'?" if found else ""
     has = f"it has {', '.join(known)}" if known else "it has none"
     return UnknownOptionError(f"The controller '{name}' has no option '{option}'.{hint} Options: {has}.")
 

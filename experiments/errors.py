@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 from collections.abc import Iterable
 
@@ -45,15 +44,10 @@ def require_at_least(least: int, **values: int) -> None:
             raise UserError(f"--{name.replace('_', '-')} must be at least {least}, got {value}.")
 
 
-def near(name: str, known: Iterable[str]) -> str | None:
-    """Returns the nearest of `known`, or the shortest that begins with `name`; None if none is like it."""
-    names = sorted(known)
-    longer = sorted((each for each in names if name and each.startswith(name)), key=len)
-    return next(iter([*difflib.get_close_matches(name, names, n=1, cutoff=0.6), *longer]), None)
-
-
 def nearest_match(name: str, known: Iterable[str], separator: str = ",") -> str:
     """Returns a hint with the nearest of `known`, then all of them: `Did you mean 'ppo'? Known: greedy, ppo.`"""
+    from taso_ext.errors import near  # here, because the engine comes with it, which `--help` does without
+
     names = sorted(known)
     close = near(name, names)
     hint = f"Did you mean '{close}'? " if close else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 
 class ModelError(ValueError):
@@ -38,7 +38,15 @@ def root_cause(error: BaseException) -> BaseException:
     return error
 
 
-def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """Returns ` (did you mean 'batch'?)` if one of `known` is similar to `name`, otherwise an empty string."""
-    near = difflib.get_close_matches(name, known, 1)
-    return f" (did you mean '{near[0]}'?)" if near else ""
+def near(name: str, known: Iterable[str]) -> str | None:
+    """Returns the nearest of `known` names, or the shortest that begins with `name`; None if none is like it."""
+    spelt = {each.lower(): each for each in sorted(known, reverse=True)}
+    close = difflib.get_close_matches(name.lower(), spelt, n=1, cutoff=0.6)
+    longer = sorted((each for each in spelt if name and each.startswith(name.lower())), key=len)
+    return next((spelt[each] for each in (*close, *longer)), None)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Returns ` (did you mean 'batch'?)` if one of `known` is like `name`, otherwise an empty string."""
+    found = near(name, known)
+    return f" (did you mean '{found}'?)" if found else ""

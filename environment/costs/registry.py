@@ -10,7 +10,6 @@ graphs instead of kernels.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,7 @@ from environment.parameters import parsed
 from environment.runtimes import available_devices
 from environment.runtimes.onnx_runtime import kernel_devices
 from taso_ext import CostModel
-from taso_ext.errors import did_you_mean
+from taso_ext.errors import did_you_mean, near
 
 DATABASE = ".sqlite"
 
@@ -168,6 +167,6 @@ def find(costs: str | Costs | CostModel) -> Costs:
 
 
 def _unknown(name: str) -> ValueError:
-    near = difflib.get_close_matches(name, names(), n=1, cutoff=0.4)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
+    found = near(name, names())
+    hint = f"; did you mean {found!r}?" if found else "."
     return ValueError(f"no cost model is called {name!r}{hint} Choose one of {', '.join(names())}.")

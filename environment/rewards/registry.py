@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import math
@@ -13,7 +12,7 @@ from typing import Any
 from environment.parameters import parsed
 from environment.rewards import formulas
 from environment.rewards.interface import Reward, RewardFunction
-from taso_ext.errors import did_you_mean, one_paragraph
+from taso_ext.errors import did_you_mean, near, one_paragraph
 
 Parameter = int | float
 
@@ -161,8 +160,8 @@ def _imported(module: str, attribute: str) -> RewardFunction:
 
 
 def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(name.partition(":")[0], names(), n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
+    found = near(name.partition(":")[0], names())
+    hint = f"; did you mean {found!r}?" if found else "."
     return (
         f"no reward is called {name!r}{hint} Choose one of {', '.join(names())}, or name a function of your own, "
         "module:function."

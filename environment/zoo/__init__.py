@@ -53,12 +53,13 @@ same bytes everywhere.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 import re
 from typing import TYPE_CHECKING, Any
 
 import onnx
+
+from taso_ext.errors import near
 
 if TYPE_CHECKING:
     from taso_ext.onnx_io.checked_model import CheckedModel
@@ -269,6 +270,6 @@ def _sizes(name: str, text: str, config: Any) -> dict[str, int]:
 
 
 def _unknown(name: str) -> str:
-    nearest = difflib.get_close_matches(name.lower(), names(), n=1, cutoff=0.4)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
+    found = near(name, names())
+    hint = f"; did you mean {found!r}?" if found else "."
     return f"no zoo graph is called {name!r}{hint} The zoo has: {', '.join(names())}, and generated-0, generated-1, ..."

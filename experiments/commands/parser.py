@@ -102,14 +102,14 @@ class Parser(argparse.ArgumentParser):
     def parse_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]  # overloads of argparse
         known, others = self.parse_known_args(args, namespace)
         if others:
-            names = (getattr(known, name, None) for name in ("command", "table", "part"))
+            names = (getattr(known, name, None) for name in ("command", "subcommand", "table", "part"))
             command = " ".join(["rlflow", *(name for name in names if isinstance(name, str))])
             self.exit(BAD_INPUT, f"{command}: no option is '{' '.join(others)}' here. See {command} --help.\n")
         return known
 
     def _check_value(self, action, value):  # type: ignore[no-untyped-def]  # argparse lists dozens of names
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
-            from experiments.errors import near
+            from taso_ext.errors import near  # here, because the engine comes with it
 
             hint = f". Did you mean '{found}'?" if (found := near(value, action.choices)) else ""
             raise argparse.ArgumentError(None, f"no {action.metavar} is called '{value}'{hint}")

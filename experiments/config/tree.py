@@ -9,7 +9,8 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from experiments.errors import UserError, near
+from experiments.errors import UserError
+from taso_ext.errors import near
 
 Config = TypeVar("Config")
 
