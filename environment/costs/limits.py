@@ -83,5 +83,5 @@ class NoisyClock:
         """
         if not self._warned:
             self._warned = True
-            text = f"{self._name}: {finding} Rewards carry this noise (info['reward_noise']); this is said once."
+            text = f"{self._name}: {finding} Others may be as noisy; this is said once."
             warnings.warn(text, NoisyClockWarning, stacklevel=2)
