@@ -167,6 +167,6 @@ def find(costs: str | Costs | CostModel) -> Costs:
 
 
 def _unknown(name: str) -> ValueError:
-    found = near(name, names())
+    found = near(":".join(name.split(":")[:2]), names())  # without its parameters
     hint = f"; did you mean {found!r}?" if found else "."
     return ValueError(f"no cost model is called {name!r}{hint} Choose one of {', '.join(names())}.")

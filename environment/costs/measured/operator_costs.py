@@ -57,9 +57,12 @@ class OperatorCosts:
     def known(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64]]:
         """Returns the signatures [n] whose operators have prices, and their ms, bytes and launches [n, 3]."""
         costs = self._prices.operator_costs
-        self._kernels.foresee({kernel for each in costs.values() for kernel in each.kernels})
-        known = {name: each for name, each in costs.items() if self._kernels.has(each.kernels)}
-        return np.array(list(known), np.uint64), self._rows(known.values())
+        kinds = {id(each): each for each in costs.values()}  # most are one of few objects
+        self._kernels.foresee({kernel for each in kinds.values() for kernel in each.kernels})
+        priced = [key for key, each in kinds.items() if self._kernels.has(each.kernels)]
+        rows, numbers = self._rows(kinds[key] for key in priced), {key: number for number, key in enumerate(priced)}
+        which = np.array([numbers.get(id(each), -1) for each in costs.values()], np.int64)
+        return np.array(list(costs), np.uint64)[which >= 0], rows[which[which >= 0]]
 
     def __call__(self, graph: Graph, positions: list[int]) -> npt.NDArray[np.float64]:
         """Returns ms, bytes and launches [n, 3] of the run-time operators at some positions: see `CostModel.learned`.

@@ -264,20 +264,30 @@ class PriceList:
     def _read_operator_costs(
         self, file: sqlite3.Connection, which: str = "", *values: bytes
     ) -> dict[int, OperatorCost]:
-        query = f"""select surroundings, bytes, signature, count
-                    from appraisal left join part on appraisal = appraisal.id left join price on price.id = part.price
-                    where appraisal.setting = ? and version = ? {which}"""
-        kernels: dict[int, dict[str, int]] = {}
-        nbytes: dict[int, float] = {}
-        texts: dict[str, str] = {}  # the same few long signatures come again and again
-        for blob, size, signature, count in file.execute(query, (self._number, OPERATOR_COSTS, *values)):
-            name = int.from_bytes(blob, "little")
-            nbytes[name], taken = size, kernels.setdefault(name, {})
-            if count is not None and signature is None:
-                raise sqlite3.DatabaseError(_NO_KERNEL)
-            if signature is not None:
-                taken[texts.setdefault(signature, signature)] = count
-        return {name: OperatorCost(kernels[name], size) for name, size in nbytes.items()}
+        """Returns operator costs by signature; equal ones are one object, since hundreds of thousands are few kinds."""
+        query = f"""select surroundings, bytes, group_concat(part.price || ' ' || count)
+                    from appraisal left join part on appraisal = appraisal.id
+                    where appraisal.setting = ? and version = ? {which} group by appraisal.id"""
+        signatures = dict(file.execute("select id, signature from price where setting = ?", (self._number,)))
+        kinds: dict[tuple[float, str | None], OperatorCost] = {}
+        found = {}
+        for blob, size, runs in file.execute(query, (self._number, OPERATOR_COSTS, *values)):
+            kind = kinds.get((size, runs))
+            if kind is None:
+                kind = kinds[size, runs] = OperatorCost(_kernels(runs, signatures), size)
+            found[int.from_bytes(blob, "little")] = kind
+        return found
+
+
+def _kernels(runs: str | None, signatures: Mapping[int, str]) -> dict[str, int]:
+    """Returns how often each kernel runs, given numbers of prices and counts as in `7 1,9 2`."""
+    found = {}
+    for run in runs.split(",") if runs else ():
+        number, count = map(int, run.split())
+        if number not in signatures:
+            raise sqlite3.DatabaseError(_NO_KERNEL)
+        found[signatures[number]] = count
+    return found
 
 
 _TIMINGS = "timing join price on price.id = timing.price"
