@@ -1,8 +1,10 @@
-"""One thread, no GPU and quiet logs for every test, set before TensorFlow or NumPy are imported."""
+"""One thread, no GPU, quiet logs and a cache folder of their own for all tests, set before TensorFlow is imported."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +21,18 @@ for _name, _value in {
     "CUDA_VISIBLE_DEVICES": "-1",
 }.items():
     os.environ.setdefault(_name, _value)
+
+IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
+if not IS_WORKER:  # workers inherit it; the user's database of prices is neither read nor written
+    _usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    os.environ.setdefault("MPLCONFIGDIR", str(_usual / "matplotlib"))  # its list of fonts takes seconds to make
+    os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="rlflow-tests-")
+
+
+def pytest_unconfigure() -> None:
+    """Removes the cache folder of the tests."""
+    if not IS_WORKER:
+        shutil.rmtree(os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 
 def pytest_sessionstart() -> None:

@@ -218,6 +218,7 @@ def load(model: str, config: RunConfig) -> Loaded:
     """
     start, cpu_start = time.perf_counter(), time.process_time()
     require_working(config.device)  # now rather than after the search
+    inputs = given_inputs(config.inputs)  # before costs, which may time kernels
     loaded, rules = load_model(model, config)
     found = find_costs(config)
     make_env = partial(make_environment, loaded, rules, found.costs, config)
@@ -230,7 +231,7 @@ def load(model: str, config: RunConfig) -> Loaded:
         env_source=_EnvironmentSource(model, config, make_env),
         env=env,
         num_candidates=len(env.legal_actions()),
-        inputs=given_inputs(config.inputs),
+        inputs=inputs,
         fingerprint={
             "graph": loaded.graph.hash,
             "rules": env.rules.fingerprint,
