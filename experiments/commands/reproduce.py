@@ -10,10 +10,10 @@ import traceback
 from functools import partial
 from pathlib import Path
 
+from experiments import reproduce
 from experiments.commands.outcome import BAD_INPUT, DIFFERENT, carried_out
 from experiments.commands.parser import Parser, build_parser
 from experiments.executors.choice import add_executor
-from experiments.reproduce import TABLES
 
 ALL = "all"
 """The name that stands for all tables."""
@@ -30,7 +30,7 @@ def add_options(parser: Parser) -> None:
         f"{ALL} takes only --scale, -o and --force, and makes every table with its own graphs and seeds. Name one "
         "table to choose them, as in rlflow reproduce table1 bert-base or rlflow reproduce controllers --seeds 0..2"
     )
-    for name, (_, about) in TABLES.items():
+    for name, (_, about) in reproduce.TABLES.items():
         table = tables.add_parser(name, help=about, formatter_class=argparse.RawDescriptionHelpFormatter)
         table.add_late = _add_table_options
         table.add_argument("--scale", choices=("smoke", "full"), default="full", help="smoke: a quick look (full)")
@@ -46,8 +46,6 @@ def add_options(parser: Parser) -> None:
 
 
 def _add_table_options(parser: Parser) -> None:
-    from experiments import reproduce
-
     experiment = reproduce.load(parser.prog.split()[-1])
     parser.description = experiment.description
     experiment.add_options(parser)
@@ -61,7 +59,6 @@ def run(options: argparse.Namespace) -> int:
     """
     if options.table == ALL:
         return _everything(options)
-    from experiments import reproduce
     from experiments.executors import provenance
     from experiments.reproduce.options import settle
     from experiments.reproduce.other_devices import with_other_devices
@@ -93,8 +90,8 @@ def _everything(options: argparse.Namespace) -> int:
     """Makes every table; one that cannot be made does not keep the others from it."""
     from experiments.runs.progress import format_duration
 
-    failed = []
-    for number, name in enumerate(TABLES, start=1):
+    failed, most = [], len(reproduce.TABLES)
+    for number, name in enumerate(reproduce.TABLES, start=1):
         begun = time.monotonic()
         output = [] if options.output is None else ["-o", str(options.output / name)]
         arguments = ["reproduce", name, "--scale", options.scale, *output, *["--force"] * options.force]
@@ -107,7 +104,6 @@ def _everything(options: argparse.Namespace) -> int:
             status = DIFFERENT
         if status:
             failed.append(name)
-        print(f"{name} took {format_duration(time.monotonic() - begun)} ({number} of {len(TABLES)} tables).\n")
-    made = len(TABLES) - len(failed)
-    print(f"\n{made} of {len(TABLES)} tables are made{': all but ' * bool(failed)}{', '.join(failed)}.")
+        print(f"{name} took {format_duration(time.monotonic() - begun)} ({number} of {most} tables).\n")
+    print(f"\n{most - len(failed)} of {most} tables are made{': all but ' * bool(failed)}{', '.join(failed)}.")
     return BAD_INPUT if failed else 0

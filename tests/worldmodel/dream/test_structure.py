@@ -154,7 +154,7 @@ def test_players_dream_of_nothing_illegal_and_can_be_recollected(
 ) -> None:
     player: Player = PolicyPlayer(UniformPolicy(-9.0))
     if name == "mpc":
-        quick = MpcConfig(plans=8, elites=2, iterations=1, horizon=4, replan=2)
+        quick = MpcConfig(plans=32, elites=2, iterations=1, horizon=4, replan=2)
         mpc = MpcController.build(world_model, quick, dream=EXACT)
         player = ActingPlayer(mpc)
         view = mpc.view(env)
