@@ -65,17 +65,13 @@ def run(options: argparse.Namespace) -> int:
     Raises:
       UserError, PlacementError, ModelError, UnavailableError: the input is bad.
     """
-    found = placed(options)
+    found = _placed(options)
     print_found(found, options.json)
     return 0 if found.is_equal else DIFFERENT
 
 
-def placed(options: argparse.Namespace) -> Divided | SimulatedTable:
-    """Returns what came of the command, which has `lines`, `to_json`, and says whether a divided model is equal.
-
-    Raises:
-      UserError, PlacementError, ModelError, UnavailableError: the input is bad.
-    """
+def _placed(options: argparse.Namespace) -> Divided | SimulatedTable:
+    """Returns what came of the command, which has `lines`, `to_json`, and says whether a divided model is equal."""
     from experiments.placement.divided import divide_model
     from experiments.placement.simulated import simulate_model
     from experiments.runs.progress import make_progress

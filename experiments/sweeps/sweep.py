@@ -246,12 +246,14 @@ def _with_fingerprints(points: Sequence[Point]) -> list[Point]:
     Raises:
       UserError: the model cannot be loaded with these settings.
     """
-    found: dict[str, Mapping[str, Any]] = {}
+    known: dict[str, Mapping[str, Any]] = {}
+    found = []
     for point in points:
         loading = _loading(as_mapping(point.config))
-        if loading not in found:
-            found[loading] = load(point.model, point.config).fingerprint
-    return [dataclasses.replace(point, fingerprint=found[_loading(as_mapping(point.config))]) for point in points]
+        if loading not in known:
+            known[loading] = load(point.model, point.config).fingerprint
+        found.append(dataclasses.replace(point, fingerprint=known[loading]))
+    return found
 
 
 def kept(point: Point, progress: ProgressDisplay) -> Record:

@@ -226,6 +226,15 @@ def test_bad_input_is_one_paragraph(arguments: list[str], said: str, capsys: pyt
     assert not Path("runs").exists()
 
 
+def test_axes_are_checked_before_the_model_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("experiments.sweeps.sweep.load", lambda *_: pytest.fail("loading may take half a minute"))
+    assert "has no effect" in failure(capsys, "sweep", MODEL, "--over", "max_growth=1,2")
+    with pytest.raises(pytest.fail.Exception):
+        main(["sweep", MODEL, *AXES])
+
+
 def test_a_folder_of_another_base_is_refused(done: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", MODEL, *AXES, *SETTINGS, "-o", "mine"]) == 0
     capsys.readouterr()
