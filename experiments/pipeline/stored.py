@@ -24,7 +24,7 @@ from experiments.pipeline.clock.timings import restore_timings
 from experiments.pipeline.learning.collect import EPISODES, RECOLLECT, RECOLLECTED
 from experiments.pipeline.learning.collect import STAGE as COLLECT
 from experiments.pipeline.learning.controller import prepare_controller
-from experiments.pipeline.learning.rounds import MIXED, Learning, learner, train_for_real
+from experiments.pipeline.learning.rounds import FIRST, MIXED, Learning, learner, train_for_real
 from experiments.pipeline.learning.rounds import STAGE as TRAINING
 from experiments.pipeline.learning.world_model import MDN_RNN
 from experiments.pipeline.loading.load import Loaded, load, load_model
@@ -63,6 +63,8 @@ class StoredRun:
     Attributes:
       path: the directory.
       directory: its files.
+      first: the files of its random play and of its first world model; those of a point of a sweep are elsewhere,
+        because other points share them.
       config: the settings of the run.
       fingerprint: the fingerprints of its graph, rules, prices, features and formats.
       manifest: the facts about the last command that worked on the run.
@@ -98,6 +100,7 @@ class StoredRun:
                 "train` has left, such as runs/MODEL-CONTROLLER-HASH."
             )
         self.directory = RunDirectory(self.path, resumed=True)
+        self.first = self._first()
         stored = self.directory.stored("config.json", dict)
         with self.directory.reading("config.json"):
             self.fingerprint: Mapping[str, Any] = dict(stored.pop("fingerprint"))
@@ -110,6 +113,12 @@ class StoredRun:
             raise UserError(f"{self.path} has the rounds 0 to {last}, but round {round} was asked for.")
         self.round = played_round(self.directory, self.config) if round is None else round
         self._progress: ProgressDisplay = progress or SilentProgress()
+
+    def _first(self) -> RunDirectory:
+        path: Path = self.directory.stored(FIRST, lambda stored: self.path / stored["path"] if stored else self.path)
+        if not RunDirectory.holds_run(path):
+            raise DamagedRun(path.resolve(), f"{self.path} shares its first world model with others, and it is missing")
+        return RunDirectory(path, resumed=True)
 
     @property
     def is_finished(self) -> bool:
@@ -238,7 +247,7 @@ class StoredRun:
     @functools.cached_property
     def _learning(self) -> Learning:
         import_tensorflow()
-        return Learning(self._run, self.loaded)
+        return Learning(self._run, self.loaded, first=Run(self.config, self.first, self._progress))
 
     def _require_own_training(self) -> None:
         if "controller" in self.fingerprint:
@@ -251,7 +260,9 @@ class StoredRun:
         self._require_own_training()
         if not self.config.uses_world_model:
             raise UserError(f"{self.path} has no world model: its controller, '{self.config.controller}', needs none.")
-        self._require_finished(of_round(MDN_RNN, self.round), "the training of its world model")
+        self._require_finished(
+            of_round(MDN_RNN, self.round), "the training of its world model", None if self.round else self.first
+        )
         list(self.shards())
         return True
 
@@ -275,8 +286,8 @@ class StoredRun:
                 "training, or the run directory was not copied as a whole."
             )
 
-    def _require_finished(self, stage: str, what: str) -> None:
-        if not self.directory.finished(stage):
+    def _require_finished(self, stage: str, what: str, where: RunDirectory | None = None) -> None:
+        if not (where or self.directory).finished(stage):
             raise UserError(f"In {self.path}, {what} is not finished. Repeat the command of that run, which goes on.")
 
     def shards(self) -> Iterator[Shard]:
@@ -286,13 +297,15 @@ class StoredRun:
           DamagedRun: a file is missing.
         """
         config = self.config
-        if self.directory.finished(COLLECT):
-            for path, first in self._shards_in(EPISODES, None if config.collect.steps else config.collect.episodes):
+        if self.first.finished(COLLECT):
+            wanted = None if config.collect.steps else config.collect.episodes
+            for path, first in self._shards_in(self.first.checkpoint(EPISODES), wanted):
                 yield Shard(path, first, self.seed(COLLECT))
         for number in range(1, config.recollect.rounds + 1):
             stage = of_round(RECOLLECT, number)
             if self.directory.finished(stage):
-                for path, first in self._shards_in(of_round(RECOLLECTED, number), config.recollect.episodes):
+                played = self.directory.checkpoint(of_round(RECOLLECTED, number))
+                for path, first in self._shards_in(played, config.recollect.episodes):
                     yield Shard(path, first, self.seed(f"{stage} {first}"))
         for number in range(config.recollect.rounds + 1):
             if config.learns_in == "mixed" and self.directory.finished(of_round(TRAINING, number)):
@@ -308,9 +321,9 @@ class StoredRun:
                 raise DamagedRun(path, "it is missing")
             yield Shard(path, number * self.config.mixed.episodes, self.seed(of_round(TRAINING, of)) + number)
 
-    def _shards_in(self, folder: str, wanted: int | None) -> Iterator[tuple[Path, int]]:
+    def _shards_in(self, directory: Path, wanted: int | None) -> Iterator[tuple[Path, int]]:
         """Yields the shards of a folder; checks that they hold all episodes up to the wanted number."""
-        directory, following = self.directory.checkpoint(folder), 0
+        following = 0
         for path in sorted(directory.glob("episodes-*.npz")):
             first, last = map(int, path.stem.split("-")[1:])
             if first != following:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from experiments.config.run import OF_CONTROLLERS, RunConfig
 from experiments.config.tree import as_mapping
 from experiments.executors.units import Record
 from experiments.pipeline.learning.evaluate import train_and_evaluate
-from experiments.pipeline.learning.rounds import Learning
+from experiments.pipeline.learning.rounds import FIRST, Learning
 from experiments.pipeline.loading.load import Loaded, load
 from experiments.runs.directory import RunDirectory, digest, finite
 from experiments.runs.manifest import make_manifest
@@ -121,6 +122,8 @@ class Point:
         loaded = load(self.model, self.config)
         run = self._run("runs", as_mapping(self.config), loaded, progress)
         first = self._run("models", self._shared, loaded, progress) if self.config.uses_world_model else None
+        if first is not None:
+            run.directory.write_json(FIRST, {"path": os.path.relpath(first.directory.path, run.directory.path)})
         evaluation, training = train_and_evaluate(run, loaded, first=first)
         plans = training.plans
         figures = _real(evaluation) | {

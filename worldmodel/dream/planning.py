@@ -106,8 +106,18 @@ class _Visited(NamedTuple):
 
 def _code(codes: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Returns a number for each set of legal actions: masks [n, A + 1] to uint64 [n]. Equal sets have equal numbers."""
-    result: np.ndarray = (mask * codes).sum(axis=1, dtype=np.uint64)
+    actions, begins, ends = _legal(mask)
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(codes[actions])])
+    result: np.ndarray = sums[ends] - sums[begins]  # of a few of the table's actions; it may wrap around
     return result
+
+
+def _legal(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the legal actions of all rows, one row after the other, and where those of each row begin and end."""
+    flat = np.flatnonzero(mask)
+    rows, actions = np.divmod(flat, mask.shape[1])
+    ends = np.cumsum(np.bincount(rows, minlength=len(mask)))
+    return actions, np.concatenate([[0], ends[:-1]]), ends
 
 
 def _draw_codes(dream: DreamEnv) -> np.ndarray:
@@ -124,30 +134,34 @@ class _Step(NamedTuple):
     terminals: np.ndarray
 
 
-def _step(dream: DreamEnv, state: DreamState, rows: np.ndarray, actions: np.ndarray, depth: int) -> _Step:
-    """Takes actions [n] from the states of some rows [n].
+def _step(dream: DreamEnv, state: DreamState, rows: np.ndarray | None, actions: np.ndarray, depth: int) -> _Step:
+    """Takes actions [n] from the states of some rows [n], or of all n with None.
 
     Raises:
       NonFinitePrediction: if a reward is NaN or infinite.
     """
     parts = list(_chunks(dream, state, rows, actions, depth))
     states, rewards, terminals = zip(*parts, strict=True)
-    reached: DreamState = tf.nest.map_structure(lambda *fields: tf.concat(fields, axis=0), *states)
+    reached: DreamState = states[0]
+    if len(states) > 1:
+        reached = tf.nest.map_structure(lambda *fields: tf.concat(fields, axis=0), *states)
     found = _Step(reached, np.concatenate(rewards).astype(np.float64), np.concatenate(terminals))
     if not np.isfinite(found.rewards).all():
         raise NonFinitePrediction(
-            f"{np.sum(~np.isfinite(found.rewards))} of {len(rows)} dreamed rewards of step {depth + 1} are NaN or "
+            f"{np.sum(~np.isfinite(found.rewards))} of {len(actions)} dreamed rewards of step {depth + 1} are NaN or "
             "infinite: train the world model again, with smaller learning rates or another seed"
         )
     return found
 
 
 def _chunks(
-    dream: DreamEnv, state: DreamState, rows: np.ndarray, actions: np.ndarray, depth: int
+    dream: DreamEnv, state: DreamState, rows: np.ndarray | None, actions: np.ndarray, depth: int
 ) -> Iterator[tuple[DreamState, np.ndarray, np.ndarray]]:
-    for begin in range(0, len(rows), ROWS_AT_ONCE):
+    if rows is None and len(actions) > ROWS_AT_ONCE:
+        rows = np.arange(len(actions))
+    for begin in range(0, len(actions), ROWS_AT_ONCE):
         chunk = slice(begin, begin + ROWS_AT_ONCE)
-        before = rows_of(state, rows[chunk])
+        before = state if rows is None else rows_of(state, rows[chunk])
         reached, reward, terminal = dream.step(
             before, tf.constant(actions[chunk], tf.int32), tf.constant([0, depth], tf.int32)
         )
@@ -307,7 +321,7 @@ def _drawn_plans(
         if t < len(guess) and mask[0, guess[t]]:
             drawn[0] = guess[t]
         taken[:, t] = np.where(over, dream.num_actions, drawn)
-        step = _step(dream, state, rows, taken[:, t], t)
+        step = _step(dream, state, None, taken[:, t], t)
         state = step.state
         # NO-OP leaves the mask as it is, so a plan that is over stays in its state and earns nothing.
         visited, returned = visited.after(rows, _code(codes, state.action_mask.numpy()), step.rewards)
@@ -325,11 +339,8 @@ def _drawn(mask: np.ndarray, shares: np.ndarray, generator: np.random.Generator)
     Returns:
       The actions int [B], and whether a row has any: bool [B].
     """
-    flat = np.flatnonzero(mask[:, :-1])  # a few of the table's actions
-    rows, actions = np.divmod(flat, len(shares))
-    ends = np.cumsum(np.bincount(rows, minlength=len(mask)))  # of each row in what is flat
+    actions, begins, ends = _legal(mask[:, :-1])
     sums = np.concatenate([[0.0], np.cumsum(shares[actions])])
-    begins = np.concatenate([[0], ends[:-1]])
     possible = ends > begins
     points = sums[begins] + generator.random(len(mask)) * (sums[ends] - sums[begins])
     found = np.clip(np.searchsorted(sums, points, side="right") - 1, begins, np.maximum(ends - 1, begins))

@@ -6,6 +6,7 @@ import datetime
 import errno
 import json
 import platform
+import shutil
 import subprocess
 import sys
 import zlib
@@ -14,11 +15,12 @@ from typing import Any
 
 import pytest
 
+import experiments
 from environment.costs.prices.settings import processor
 from experiments.cli import main
 from experiments.config.run import load_config
 from experiments.config.tree import as_mapping
-from experiments.errors import UserError
+from experiments.errors import DamagedRun, UserError
 from experiments.executors.local import LocalExecutor
 from experiments.executors.units import Record
 from experiments.pipeline.loading.load import find_model
@@ -300,3 +302,10 @@ def test_a_sweep_trains_one_world_model_a_seed_and_dreams_at_two_temperatures() 
     assert len(list(Path("mine/models").iterdir())) == 2 and len(list(Path("mine/runs").iterdir())) == 4
     figures = [json.loads(path.read_text())["figures"] for path in Path("mine/points").iterdir()]
     assert all(each[name] is not None for each in figures for name in ("real", "dream", "dream_at_1", "gap", "best"))
+    point = next(Path("mine/runs").iterdir())
+    run = experiments.load(point, round=0)
+    assert run.first.path.parent.name == "models"
+    assert run.dream.rollout(run.controller.policy, batch=2, horizon=2, seed=0).reward.shape == (2, 2)
+    shutil.rmtree("mine/models")
+    with pytest.raises(DamagedRun, match="shares its first world model with others"):
+        experiments.load(point)
