@@ -141,6 +141,7 @@ def test_signals_end_with_a_hint_and_a_resumable_run(sent: signal.Signals, statu
     run = tmp_path / "run"
     command = [sys.executable, "-m", "experiments.cli", "optimise", "bert-base-tiny", "-o", str(tmp_path / "out.onnx")]
     command += ["--controller", "random", "--run-dir", str(run), "--set", "evaluate.sampled_episodes=100000"]
+    command += ["--costs", "roofline:xeon"]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         wait_until((run / "metrics.jsonl").is_file, process)
         process.send_signal(sent)
@@ -150,27 +151,29 @@ def test_signals_end_with_a_hint_and_a_resumable_run(sent: signal.Signals, statu
     assert (run / "config.json").is_file() and not (run / "DONE").exists()
 
 
-def test_the_first_ctrl_c_ends_a_climb_with_a_result_and_the_second_one_stops_it(tmp_path: Path) -> None:
-    for times, status in ((1, 0), (2, 130)):
-        run, output = tmp_path / f"run{times}", tmp_path / f"out{times}.onnx"
-        command = [sys.executable, "-m", "experiments.cli", "optimise", "bert-base-tiny", "-o", str(output)]
-        command += ["--controller", "climb", "--time", "3600", "--run-dir", str(run), "--set", "measure.pairs=2"]
-        command += ["--costs", "roofline:xeon"]
-        with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
-            wait_until((run / "metrics.jsonl").is_file, process)  # a first graph was timed
+@pytest.mark.parametrize(("times", "status"), [(1, 0), pytest.param(2, 130, marks=pytest.mark.full)])
+def test_the_first_ctrl_c_ends_a_climb_with_a_result_and_the_second_one_stops_it(
+    times: int, status: int, tmp_path: Path
+) -> None:
+    run, output = tmp_path / "run", tmp_path / "out.onnx"
+    command = [sys.executable, "-m", "experiments.cli", "optimise", "bert-base-tiny", "-o", str(output)]
+    command += ["--controller", "climb", "--time", "3600", "--run-dir", str(run), "--set", "measure.pairs=2"]
+    command += ["--costs", "roofline:xeon"]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        wait_until((run / "metrics.jsonl").is_file, process)  # a first graph was timed
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        error = ""
+        while "Ctrl-C again" not in error:
+            line = process.stderr.readline()
+            assert line, error
+            error += line
+        if times == 2:  # not before the first one was heard: two that wait are one
             process.send_signal(signal.SIGINT)
-            assert process.stderr is not None
-            error = ""
-            while "Ctrl-C again" not in error:
-                line = process.stderr.readline()
-                assert line, error
-                error += line
-            if times == 2:  # not before the first one was heard: two that wait are one
-                process.send_signal(signal.SIGINT)
-            error += process.communicate()[1]
-        assert process.returncode == status, error
-        assert "Ctrl-C again stops the command" in error and "Traceback" not in error
-        assert output.is_file() == (run / "DONE").is_file() == (times == 1)
+        error += process.communicate()[1]
+    assert process.returncode == status, error
+    assert "Ctrl-C again stops the command" in error and "Traceback" not in error
+    assert output.is_file() == (run / "DONE").is_file() == (times == 1)
 
 
 def test_a_killed_climb_goes_on_from_its_journal_and_a_damaged_one_is_named(
@@ -229,6 +232,7 @@ def test_an_error_that_a_signal_has_caused_is_an_interruption() -> None:
         raise ImportError("missing")
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("untraced")
 def test_ppo_trains_in_the_real_environment_too(tmp_path: Path) -> None:
     output = tmp_path / "out.onnx"

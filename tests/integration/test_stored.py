@@ -65,7 +65,8 @@ def test_a_run_in_the_real_environment_has_no_world_model(tmp_path: Path) -> Non
             getattr(run, part)
 
 
-@pytest.mark.parametrize("controller", ["mpc", pytest.param("cmaes", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("controller", ["mpc", "cmaes"])
 def test_a_run_with_a_world_model_plays_its_record_and_is_played_from(controller: str, tmp_path: Path) -> None:
     output, again = tmp_path / "out.onnx", tmp_path / "again.onnx"
     few = [part for setting in OF_DREAMERS for part in ("--set", setting)]

@@ -99,7 +99,9 @@ class Stopped(BaseException):
     """Stands for the signal of Ctrl-C."""
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [pytest.param(each, marks=pytest.mark.full) if each == "ppo" else each for each in METHODS]
+)
 def test_an_interrupted_search_goes_on_to_the_same_result(
     method: str, graph: FusionGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
