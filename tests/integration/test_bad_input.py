@@ -20,6 +20,8 @@ from tests import commands
 
 VALID = "squeezenet1.1-tiny"
 OTHER_REWARD = ("--set", "dream.telescoping=false", "--set")
+ON_PAPER = ("--costs", "roofline:xeon")
+"""Costs for which no kernel is timed."""
 
 
 @pytest.fixture(autouse=True)
@@ -181,7 +183,10 @@ def test_names_that_are_too_long_are_refused_before_any_work(output: str, capsys
 
 def test_the_longest_name_is_written(tmp_path: Path) -> None:
     output = tmp_path / ("n" * 250)
-    assert main(["optimise", VALID, "--controller", "greedy", "-o", str(output), "--set", "measure.pairs=2"]) == 0
+    assert (
+        main(["optimise", VALID, *ON_PAPER, "--controller", "greedy", "-o", str(output), "--set", "measure.pairs=2"])
+        == 0
+    )
     assert onnx.load(output).graph.node
 
 
@@ -194,17 +199,17 @@ def test_a_full_disk_is_one_paragraph(
     arguments = ["--controller", "greedy", "-o", "out.onnx", "--set", "measure.pairs=2"]
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        assert main(["optimise", VALID, *arguments]) == 2
+        assert main(["optimise", VALID, *ON_PAPER, *arguments]) == 2
     error = capsys.readouterr().err
     assert "No space left on device" in error.strip().splitlines()[-1] and "Traceback" not in error
     assert not list(tmp_path.rglob("*.tmp")) and not (tmp_path / "out.onnx").exists()
-    assert main(["optimise", VALID, *arguments]) == 0
+    assert main(["optimise", VALID, *ON_PAPER, *arguments]) == 0
 
 
 def test_another_configuration_in_one_run_directory_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    common = [VALID, "--controller", "greedy", "--run-dir", "run", "--set", "measure.pairs=2"]
+    common = [VALID, *ON_PAPER, "--controller", "greedy", "--run-dir", "run", "--set", "measure.pairs=2"]
     assert main(["optimise", *common, "-o", "out.onnx"]) == 0
     capsys.readouterr()
     assert "seed" in failure(capsys, *common, "-o", "other.onnx", "--seed", "5")
@@ -218,7 +223,7 @@ def test_inputs_that_do_not_fit_are_explained(tmp_path: Path, capsys: pytest.Cap
 
 def test_damaged_inputs_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "inputs.npz").write_bytes(b"PK is how it should begin")
-    assert "inputs.npz" in failure(capsys, VALID, "-o", "out.onnx", "--inputs", "inputs.npz")
+    assert "inputs.npz" in failure(capsys, VALID, *ON_PAPER, "-o", "out.onnx", "--inputs", "inputs.npz")
 
 
 def test_pickled_objects_are_not_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -227,18 +232,20 @@ def test_pickled_objects_are_not_loaded(tmp_path: Path, capsys: pytest.CaptureFi
             return Path.touch, (tmp_path / "touched",)  # type: ignore[return-value]  # what unpickling would call
 
     np.savez(tmp_path / "inputs.npz", x=np.array([Hostile()], object))
-    assert "inputs.npz" in failure(capsys, VALID, "-o", "out.onnx", "--inputs", "inputs.npz")
+    assert "inputs.npz" in failure(capsys, VALID, *ON_PAPER, "-o", "out.onnx", "--inputs", "inputs.npz")
     assert not (tmp_path / "touched").exists()
 
 
 def test_a_single_array_is_no_file_of_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "inputs.npy", np.zeros(3, np.float32))
-    assert "Expected an npz file" in failure(capsys, VALID, "-o", "out.onnx", "--inputs", "inputs.npy")
+    assert "Expected an npz file" in failure(capsys, VALID, *ON_PAPER, "-o", "out.onnx", "--inputs", "inputs.npy")
 
 
 def test_play_that_rewrites_nothing_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     settings = "collect.noop_probability=1", "collect.episodes=4"
-    status = main(["optimise", VALID, "-o", "out.onnx", *(part for each in settings for part in ("--set", each))])
+    status = main(
+        ["optimise", VALID, *ON_PAPER, "-o", "out.onnx", *(part for each in settings for part in ("--set", each))]
+    )
     error = capsys.readouterr().err
     assert status == 2 and "hold no rewrite to learn from" in error and "Traceback" not in error
 
@@ -257,7 +264,7 @@ def test_a_reward_of_ones_own_that_is_no_number(
     (tmp_path / "nonsense_rewards.py").write_text(f"def mine(transition):\n    return {body}\n")
     monkeypatch.syspath_prepend(tmp_path)
     arguments = [*OTHER_REWARD, "environment.reward=nonsense_rewards:mine", "--controller", "greedy"]
-    status = main(["optimise", VALID, "-o", "out.onnx", *arguments])
+    status = main(["optimise", VALID, *ON_PAPER, "-o", "out.onnx", *arguments])
     error = capsys.readouterr().err
     message = error.strip().splitlines()[-1]
     assert status == 2 and "Traceback" not in error
@@ -275,7 +282,7 @@ def test_a_training_that_comes_to_infinity_is_explained(
     small += ("world_model.encoder.rounds=1", "world_model.encoder.hidden=8", "world_model.encoder.latent=4")
     settings = [part for setting in small for part in ("--set", setting)]
     arguments = [*OTHER_REWARD, "environment.reward=huge_rewards:mine", "--world", "real", "--run-dir", "run"]
-    status = main(["optimise", VALID, "-o", "out.onnx", *arguments, *settings])
+    status = main(["optimise", VALID, *ON_PAPER, "-o", "out.onnx", *arguments, *settings])
     error = capsys.readouterr().err
     assert status == 2 and "Traceback" not in error
     assert "return_scale = inf" in error.splitlines()[-1] and "ppo's update 1" in error.splitlines()[-1]

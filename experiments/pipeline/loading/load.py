@@ -26,6 +26,7 @@ from environment.costs.measured.cost_model import Learned, Measured, Recorded, r
 from environment.costs.prices.database import default_database
 from environment.costs.prices.settings import setting_of
 from environment.counting import Counts, counting
+from environment.inputs import check_given, input_specs
 from environment.runtimes import OnnxRuntime
 from environment.runtimes.interface import threads_text
 from environment.runtimes.onnx_runtime import require_working
@@ -218,8 +219,10 @@ def load(model: str, config: RunConfig) -> Loaded:
     """
     start, cpu_start = time.perf_counter(), time.process_time()
     require_working(config.device)  # now rather than after the search
-    inputs = given_inputs(config.inputs)  # before costs, which may time kernels
+    inputs = given_inputs(config.inputs)
     loaded, rules = load_model(model, config)
+    if inputs is not None:
+        check_given(input_specs(loaded.source), inputs)  # before costs, which may time kernels
     found = find_costs(config)
     make_env = partial(make_environment, loaded, rules, found.costs, config)
     with counting() as counts:
