@@ -337,8 +337,8 @@ def check_given(specs: list[InputSpec], given: Mapping[str, np.ndarray]) -> list
         if name not in names:
             hint = did_you_mean(name, names)
             raise ModelError(
-                f"the given inputs hold '{name}'{hint}, which the model does not read: it reads {', '.join(names)}. Give "
-                "one array each of these names."
+                f"the given inputs hold '{name}'{hint}, which the model does not read: it reads {', '.join(names)}. "
+                "Give one array each of these names."
             )
     missing = [name for name in names if name not in given]
     if missing:
