@@ -11,8 +11,9 @@ import tensorflow as tf
 from tests.worldmodel.toy_world import ToyEnv
 from worldmodel.accuracy.exploit import compare, dreamed_beside, plan_replayed, points
 from worldmodel.config import DreamConfig
+from worldmodel.dream import planning
 from worldmodel.dream.dream_env import DreamEnv
-from worldmodel.dream.planning import LEAST_SHARE, Plan, _drawn, beam_search, cross_entropy_planning, rows_of
+from worldmodel.dream.planning import LEAST_SHARE, Plan, _code, _drawn, beam_search, cross_entropy_planning, rows_of
 from worldmodel.errors import NonFinitePrediction
 from worldmodel.world_model import WorldModel
 
@@ -190,6 +191,22 @@ def test_legal_actions_are_drawn_by_their_shares() -> None:
     np.testing.assert_allclose(found[1], [0.5, 0, 0, 0.5, 0], atol=0.015)  # neither has a share
     np.testing.assert_allclose(found[2], [0, 0, 0, 0, 1])
     assert not _drawn(np.zeros((3, 6), bool), shares, generator)[1].any()
+
+
+def test_sets_of_legal_actions_are_numbered_by_the_sum_of_their_codes() -> None:
+    """Which may be none, and wraps around."""
+    generator = np.random.default_rng(0)
+    codes = generator.integers(2**63, size=9, dtype=np.uint64)
+    masks = generator.random((50, 9)) < 0.4
+    masks[[0, 7, 49]] = False
+    assert _code(codes, masks).tolist() == [sum(map(int, codes[mask])) % 2**64 for mask in masks]
+
+
+def test_planning_takes_all_rows_at_once_or_in_chunks(dream: DreamEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+    effort = {"depth": 4, "population": 12, "elites": 3, "iterations": 2, "seed": 0}
+    whole = cross_entropy_planning(dream, **effort)
+    monkeypatch.setattr(planning, "ROWS_AT_ONCE", 5)
+    assert cross_entropy_planning(dream, **effort).actions == whole.actions
 
 
 def test_senseless_settings_of_cross_entropy_planning_are_refused(dream: DreamEnv) -> None:
