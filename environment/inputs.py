@@ -363,6 +363,11 @@ def _converted(spec: InputSpec, array: np.ndarray, stacked: bool) -> np.ndarray:
         )
     if spec.is_string:
         return array.astype(object)
+    if np.issubdtype(array.dtype, np.floating) and np.isnan(array).any():
+        raise ModelError(
+            f"the given array '{spec.name}' holds NaN, which makes outputs NaN whatever a model computes, so that none "
+            "could be compared. Give numbers."
+        )
     if not np.can_cast(array.dtype, spec.dtype, "same_kind"):
         raise ModelError(f"the given array '{spec.name}' holds {array.dtype}; expected {spec.dtype}.")
     return array.astype(spec.dtype)

@@ -15,8 +15,9 @@ class DamagedRun(UserError):
 
     def __init__(self, path: object, reason: str) -> None:
         super().__init__(
-            f"{path} is damaged: {reason}. Restore the file, or repeat the command of this run with --restart, which "
-            "makes everything in its run directory again."
+            f"{path} is damaged: {reason}. Restore the file, or make everything in its run directory again: repeat the "
+            "command of this run with --restart, or, for a point of a sweep or a part of a table, remove the directory "
+            "and repeat the command."
         )
 
 

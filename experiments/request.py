@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from controller.registry import worlds_of
-from experiments.config.effect import readers_of, reads, unread
+from experiments.config.effect import readers_of, reads, same_run, unread
 from experiments.config.flags import flag_of, given_settings
 from experiments.config.run import AUTO, MEASURED_COSTS, OF_CONTROLLERS, RunConfig, load_config
+from experiments.config.tree import as_mapping
 from experiments.errors import UserError
 from experiments.output_file import require_not_read, require_writable, require_writable_directory
+from experiments.runs.directory import RunDirectory, require_same_config
 from taso_ext.onnx_io.model_file import data_file
 from taso_ext.onnx_io.reading import external_files
 
@@ -102,6 +105,8 @@ def parse_request(options: argparse.Namespace) -> Request:
         require_writable(data_file(output), force=True)
         _require_not_read(output, Path(options.model))
     require_writable_directory(options.run_dir or Path("runs"))
+    if options.run_dir is not None:
+        _require_free(options.run_dir, config, restart=options.restart)
     arguments = tuple(getattr(options, "arguments", ()))
     return Request(
         options.model,
@@ -114,6 +119,22 @@ def parse_request(options: argparse.Namespace) -> Request:
         costs_are_auto,
         unread(options.set, [config]),
     )
+
+
+def _require_free(directory: Path, config: RunConfig, *, restart: bool) -> None:
+    """Checks, before anything is loaded, that a run of these settings can be begun in a directory, or goes on there.
+
+    Raises:
+      UserError: it holds something else, or a run with other settings.
+    """
+    RunDirectory.require_none_or_run(directory)
+    if restart or not RunDirectory.holds_run(directory):
+        return
+    stored = RunDirectory(directory, resumed=True).read_json("config.json")
+    if isinstance(stored, dict) and stored:
+        wanted = json.loads(json.dumps({**as_mapping(config), "fingerprint": stored.get("fingerprint")}))
+        if not same_run(stored, wanted):
+            require_same_config(directory, stored, wanted)
 
 
 OF_LEARNING = {"world", "environment", "collect", "world_model", "dream", "recollect", "evaluate", *OF_CONTROLLERS}

@@ -7,6 +7,7 @@ import dataclasses
 import shlex
 import time
 import traceback
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +25,9 @@ def add_options(parser: Parser) -> None:
     tables = parser.add_subparsers(dest="table", metavar="TABLE", required=True)
     everything = tables.add_parser(ALL, help="all of these, one after another; goes on when one fails")
     everything.add_argument("--scale", choices=("smoke", "full"), default="full", help="smoke: a quick look (full)")
-    everything.add_argument("-o", "--output", metavar="DIR", type=Path, help="folder of their folders (runs/reproduce)")
+    everything.add_argument(
+        "-o", "--output", metavar="DIR", type=_folder, help="folder of their folders (runs/reproduce)"
+    )
     everything.add_argument("--force", action="store_true", help="overwrite what the tables have left in DIR")
     everything.takes = (
         f"{ALL} takes only --scale, -o and --force, and makes every table with its own graphs and seeds. Name one "
@@ -38,11 +41,18 @@ def add_options(parser: Parser) -> None:
             "-o",
             "--output",
             metavar="DIR",
-            type=Path,
+            type=_folder,
             help="default: runs/reproduce/TABLE; with --device another than the CPU, the folder of that name in it",
         )
         table.add_argument("--force", action="store_true", help="overwrite what TABLE has left in DIR")
         add_executor(table, "units of work")
+
+
+def _folder(text: str) -> Path:
+    """Returns the folder of `-o`; an empty name would be the current one."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("expected the name of a folder, got an empty one")
+    return Path(text)
 
 
 def _add_table_options(parser: Parser) -> None:
@@ -87,14 +97,25 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _everything(options: argparse.Namespace) -> int:
-    """Makes every table; one that cannot be made does not keep the others from it."""
+    """Makes every table; one that cannot be made does not keep the others from it.
+
+    A table that the same command has left is written again, from its units, so that an interrupted command goes on.
+
+    Raises:
+      UserError: the folder cannot be written.
+    """
+    from experiments.output_file import require_writable_directory
     from experiments.runs.progress import format_duration
 
+    if options.output is not None:
+        require_writable_directory(options.output)
     failed, most = [], len(reproduce.TABLES)
     for number, name in enumerate(reproduce.TABLES, start=1):
         begun = time.monotonic()
-        output = [] if options.output is None else ["-o", str(options.output / name)]
-        arguments = ["reproduce", name, "--scale", options.scale, *output, *["--force"] * options.force]
+        folder = None if options.output is None else options.output / name
+        arguments = ["reproduce", name, "--scale", options.scale, *([] if folder is None else ["-o", str(folder)])]
+        if options.force or (folder is not None and _is_left_by(arguments, folder)):
+            arguments.append("--force")
         each = build_parser().parse_args(arguments)
         each.arguments = tuple(arguments)
         try:
@@ -107,3 +128,10 @@ def _everything(options: argparse.Namespace) -> int:
         print(f"{name} took {format_duration(time.monotonic() - begun)} ({number} of {most} tables).\n")
     print(f"\n{most - len(failed)} of {most} tables are made{': all but ' * bool(failed)}{', '.join(failed)}.")
     return BAD_INPUT if failed else 0
+
+
+def _is_left_by(arguments: Sequence[str], folder: Path) -> bool:
+    """Returns whether a folder holds the table of a command, which its page names."""
+    page = folder / "README.md"
+    said = page.read_text(encoding="utf-8", errors="replace") if page.is_file() else ""
+    return any(f"`{shlex.join(['rlflow', *arguments, *forced])}`" in said for forced in ((), ("--force",)))

@@ -210,7 +210,7 @@ class SearchConfig:
         require_between("alpha", self.alpha, 1)
         require_between("width", self.width, 1, 10**6)
         require_between("walk", self.walk, 1, 10**6)
-        require_between("budget", self.budget, 1)
+        require_between("budget", self.budget, 1, 10**12)
         require_between("seconds", self.seconds, 0)
         require_between("rounds", self.rounds, 1, 100)
         require_between("retiming_seconds", self.retiming_seconds, 0)
@@ -229,7 +229,7 @@ class VerifyConfig:
     num_inputs: int = 4
 
     def __post_init__(self) -> None:
-        require_between("num_inputs", self.num_inputs, 2)  # one input set could not show that the outputs react
+        require_between("num_inputs", self.num_inputs, 2, 1000)  # one input set could not show that the outputs react
 
 
 def num_cores() -> int:

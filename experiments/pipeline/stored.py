@@ -24,14 +24,14 @@ from experiments.pipeline.clock.timings import restore_timings
 from experiments.pipeline.learning.collect import EPISODES, RECOLLECT, RECOLLECTED
 from experiments.pipeline.learning.collect import STAGE as COLLECT
 from experiments.pipeline.learning.controller import prepare_controller
-from experiments.pipeline.learning.rounds import FIRST, MIXED, Learning, learner, train_for_real
+from experiments.pipeline.learning.rounds import MIXED, Learning, learner, train_for_real
 from experiments.pipeline.learning.rounds import STAGE as TRAINING
 from experiments.pipeline.learning.world_model import MDN_RNN
 from experiments.pipeline.loading.load import Loaded, load, load_model
 from experiments.pipeline.loading.waypoints import restore_waypoints
 from experiments.runs.directory import RunDirectory
 from experiments.runs.progress import ProgressDisplay, SilentProgress
-from experiments.runs.rounds import played_round
+from experiments.runs.rounds import SWEEP, first_of, played_round
 from experiments.runs.run import Run, import_tensorflow, of_round, seed_for
 from taso_ext import OnnxModel, RuleSet
 
@@ -100,7 +100,7 @@ class StoredRun:
                 "train` has left, such as runs/MODEL-CONTROLLER-HASH."
             )
         self.directory = RunDirectory(self.path, resumed=True)
-        self.first = self._first()
+        self.first = first_of(self.directory)
         stored = self.directory.stored("config.json", dict)
         with self.directory.reading("config.json"):
             self.fingerprint: Mapping[str, Any] = dict(stored.pop("fingerprint"))
@@ -113,12 +113,6 @@ class StoredRun:
             raise UserError(f"{self.path} has the rounds 0 to {last}, but round {round} was asked for.")
         self.round = played_round(self.directory, self.config) if round is None else round
         self._progress: ProgressDisplay = progress or SilentProgress()
-
-    def _first(self) -> RunDirectory:
-        path: Path = self.directory.stored(FIRST, lambda stored: self.path / stored["path"] if stored else self.path)
-        if not RunDirectory.holds_run(path):
-            raise DamagedRun(path.resolve(), f"{self.path} shares its first world model with others, and it is missing")
-        return RunDirectory(path, resumed=True)
 
     @property
     def is_finished(self) -> bool:
@@ -140,6 +134,11 @@ class StoredRun:
             raise UserError(
                 f"{self.path} holds a run that is not finished, so that there is {consequence}. Repeat its command, "
                 "which goes on from where it stopped."
+            )
+        if not (self.path / "result.json").is_file() and (self.path.parents[1] / SWEEP).is_file():
+            raise UserError(
+                f"{self.path} is a point of a sweep, which learns and plays but exports no result, so that there is "
+                f"{consequence}. `rlflow sweep show` shows its figures, and `experiments.load` gives its parts back."
             )
 
     def seed(self, purpose: str) -> int:

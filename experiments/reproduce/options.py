@@ -26,6 +26,9 @@ Choice = TypeVar("Choice")
 _BETWEEN_GRAPHS = re.compile(r",(?![^,:=]+=)")
 """A comma between names of graphs, and not between the sizes of one, as in `bert-base:layers=2,heads=2`."""
 
+LISTED_GRAPHS = "listed_graphs"
+"""Where `--graphs` is kept, beside `graphs`, until `settle` joins them."""
+
 
 def settle(options: argparse.Namespace) -> None:
     """Checks what a table cannot be made with, and joins both forms in which graphs are named into `graphs`.
@@ -36,10 +39,9 @@ def settle(options: argparse.Namespace) -> None:
     """
     for name, value in vars(options).items():
         if isinstance(value, str) and not value.strip():
-            raise UserError(
-                f"--{name.replace('_', '-')} expects a value, got an empty one. Leave the option out for its default."
-            )
-    if named_by_option := getattr(options, "listed_graphs", None):
+            flag = "graphs" if name == LISTED_GRAPHS else name.replace("_", "-")
+            raise UserError(f"--{flag} expects a value, got an empty one. Leave the option out for its default.")
+    if named_by_option := getattr(options, LISTED_GRAPHS, None):
         parts = [part.strip() for part in _BETWEEN_GRAPHS.split(named_by_option)]
         options.graphs = list(dict.fromkeys([*options.graphs, *parts]))
     if device := getattr(options, "device", None):
@@ -54,7 +56,7 @@ def add_graphs(parser: argparse.ArgumentParser, default: str = "the full-size on
       about: what the graphs are, likewise.
     """
     parser.add_argument("graphs", nargs="*", metavar="GRAPH", help=f"{about} (default: {default})")
-    parser.add_argument("--graphs", dest="listed_graphs", metavar="A,B,…", help="the same as a list")
+    parser.add_argument("--graphs", dest=LISTED_GRAPHS, metavar="A,B,…", help="the same as a list")
 
 
 def chosen_graphs(

@@ -96,15 +96,13 @@ class RunDirectory:
           UserError: the directory holds another run or something that is no run, or it cannot be written.
           DamagedRun: a file of the run cannot be read.
         """
-        names = {each.name for each in path.iterdir() if not is_temporary(each)} if path.is_dir() else set()
-        if (path.exists() and not path.is_dir()) or (names and not names <= FILES and not cls.holds_run(path)):
-            raise UserError(f"{path} exists and is not a run directory. Choose another one with --run-dir.")
+        names = cls.require_none_or_run(path)
         damaged = [name for name in sorted(names & FILES) if not _is_of_its_kind(path / name)]
         if damaged and not restart:
             raise DamagedRun(path / damaged[0], f"it is no plain {'folder' if damaged[0] in FOLDERS else 'file'}")
         if LOCK in damaged:
             _remove(path / LOCK)
-        _hold(path)
+        hold(path)
         remove_abandoned(path, nested=True)
         if restart:
             for name in names & FILES - {LOCK}:
@@ -113,7 +111,7 @@ class RunDirectory:
         if directory.resumed:
             stored, wanted = directory.read_json("config.json"), json.loads(json.dumps(config))
             if agree is None or not isinstance(stored, dict) or not agree(stored, wanted):
-                _require_same_config(path, stored, wanted)
+                require_same_config(path, stored, wanted)
         elif not restart and names & {"stages.json", "metrics.jsonl", "result.json"}:
             raise DamagedRun(path / "config.json", "it is missing, although the run was begun")
         try:
@@ -125,6 +123,18 @@ class RunDirectory:
         except OSError as error:
             raise _unwritable(path, error) from error
         return directory
+
+    @classmethod
+    def require_none_or_run(cls, path: Path) -> set[str]:
+        """Returns the names in a directory; none if there is no such directory yet.
+
+        Raises:
+          UserError: it holds something that is no run, or is a file.
+        """
+        names = {each.name for each in path.iterdir() if not is_temporary(each)} if path.is_dir() else set()
+        if (path.exists() and not path.is_dir()) or (names and not names <= FILES and not cls.holds_run(path)):
+            raise UserError(f"{path} exists and is not a run directory. Choose another one with --run-dir.")
+        return names
 
     @staticmethod
     def holds_run(path: Path) -> bool:
@@ -265,9 +275,18 @@ def _remove(path: Path) -> None:
     shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
-def _hold(path: Path) -> None:
+TAKE_ANOTHER = (
+    "Wait until it ends and repeat the command to see its result; `rlflow optimise` and `rlflow train` take another "
+    "directory with --run-dir."
+)
+
+
+def hold(path: Path, instead: str = TAKE_ANOTHER) -> None:
     """Keeps the directory for this process until it ends, however it ends; it may be held again by the same process.
 
+    Args:
+      path: the directory, which is made.
+      instead: what to do if another process holds it.
     Raises:
       UserError: another process holds it, or it cannot be written.
     """
@@ -278,8 +297,7 @@ def _hold(path: Path) -> None:
             lock.acquire(blocking=False)
     except Timeout:
         raise UserError(
-            f"{path} is in use by {_holder(path / LOCK)}, which works on the same run. Wait until it ends and repeat "
-            "the command to see its result; `rlflow optimise` and `rlflow train` take another directory with --run-dir."
+            f"{path} is in use by {_holder(path / LOCK)}, which works on the same run. {instead}"
         ) from None
     except OSError as error:
         raise _unwritable(path, error) from error
@@ -302,7 +320,8 @@ def _holder(lock: Path) -> str:
     return "another process"
 
 
-def _require_same_config(path: Path, stored: Any, wanted: Any) -> None:
+def require_same_config(path: Path, stored: Any, wanted: Any) -> None:
+    """Raises UserError, which names up to four differences, unless the settings of a run are the wanted ones."""
     if not isinstance(stored, dict) or (wanted and not stored.keys() & wanted.keys()):
         raise DamagedRun(path / "config.json", "it holds no settings of a run")
     found = sorted(differences(stored, wanted))

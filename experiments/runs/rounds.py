@@ -8,17 +8,35 @@ plans really save most.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from experiments.config.run import RunConfig
+from experiments.errors import DamagedRun
 from experiments.runs.directory import RunDirectory
 from experiments.runs.run import of_round
 
 EXPLOIT = "exploit"
 """The stage in which plans are tried."""
 PLAYED = "checkpoints/played-round.json"
+FIRST = "first.json"
+"""File of a run whose random play and first world model another run keeps: `{"path": where}`, from its folder."""
+SWEEP = "sweep.json"
+"""File of a sweep, whose points are runs in a folder beside it."""
 REALLY_SAVED = "skipping_percent"
 """The mean that plans really save, without their rewrites that are not legal; see `worldmodel.accuracy.exploit`."""
+
+
+def first_of(directory: RunDirectory) -> RunDirectory:
+    """Returns the run that keeps the random play and the first world model of a run: mostly the run itself.
+
+    Raises:
+      DamagedRun: it is another one, which is missing.
+    """
+    path: Path = directory.stored(FIRST, lambda stored: directory.path / stored["path"] if stored else directory.path)
+    if not RunDirectory.holds_run(path):
+        raise DamagedRun(path.resolve(), f"{directory.path} shares its first world model with others, and it is missing")
+    return directory if path == directory.path else RunDirectory(path, resumed=True)
 
 
 def plans_file(number: int) -> str:

@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
             f"No axis is drawn at random, as in ppo.learning_rate=loguniform(1e-4,1e-2), so that there is nothing for "
             f"{' and '.join(given)} to say. Leave {'it' if len(given) == 1 else 'them'} out."
         )
-    sweep = Sweep.of(
+    sweep = Sweep.planned(
         options.target[0],
         options.base,
         options.set,
@@ -112,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
         )
     axis_of([point.values for point in sweep.points], options.x, _named(options), options.reference)
     progress = make_progress()
-    failures = _run(sweep, options, chosen_executor(options, "sweep", progress), progress)
+    failures = _run(sweep.loaded(), options, chosen_executor(options, "sweep", progress), progress)
     _show(sweep.folder, options)
     for failure in failures:
         print(f"\nFailed: {failure.point}: {failure.error}")

@@ -23,11 +23,12 @@ from experiments.config.run import OF_CONTROLLERS, RunConfig
 from experiments.config.tree import as_mapping
 from experiments.executors.units import Record
 from experiments.pipeline.learning.evaluate import train_and_evaluate
-from experiments.pipeline.learning.rounds import FIRST, Learning
+from experiments.pipeline.learning.rounds import Learning
 from experiments.pipeline.loading.load import Loaded, load
 from experiments.runs.directory import RunDirectory, digest, finite
 from experiments.runs.manifest import make_manifest
 from experiments.runs.progress import ProgressDisplay
+from experiments.runs.rounds import FIRST
 from experiments.runs.run import Run
 
 LATER = (
@@ -35,8 +36,8 @@ LATER = (
     *("dream", "recollect", "controller", "world", "options", "updates_per_checkpoint", "evaluate", "search", "verify"),
 )
 """Settings that the world model of round 0 does not depend on."""
-POINTS = "points"
-"""The folder of the points' figures within that of a sweep."""
+POINTS, RUNS, MODELS = "points", "runs", "models"
+"""The folders, within that of a sweep, of the points' figures, of their runs, and of what runs share."""
 
 
 class Figure(NamedTuple):
@@ -120,8 +121,8 @@ class Point:
     def record(self, progress: ProgressDisplay) -> Record:
         """Trains and plays, and returns the figures; stages that are finished are not done again."""
         loaded = load(self.model, self.config)
-        run = self._run("runs", as_mapping(self.config), loaded, progress)
-        first = self._run("models", self._shared, loaded, progress) if self.config.uses_world_model else None
+        run = self._run(RUNS, as_mapping(self.config), loaded, progress)
+        first = self._run(MODELS, self._shared, loaded, progress) if self.config.uses_world_model else None
         if first is not None:
             run.directory.write_json(FIRST, {"path": os.path.relpath(first.directory.path, run.directory.path)})
         evaluation, training = train_and_evaluate(run, loaded, first=first)

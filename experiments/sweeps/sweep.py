@@ -30,8 +30,9 @@ from experiments.executors.units import Record, keep
 from experiments.output_file import require_writable_directory
 from experiments.pipeline.loading.load import find_model, load
 from experiments.request import resolved
-from experiments.runs.directory import differences, digest
+from experiments.runs.directory import LOCK, differences, digest, hold
 from experiments.runs.progress import ProgressDisplay
+from experiments.runs.rounds import SWEEP as FILE
 from experiments.sweeps.over import Axis, points
 from experiments.sweeps.point import POINTS, Point
 from taso_ext import RuleSet
@@ -43,7 +44,7 @@ NOT_OF_LOADING = (
     *OF_CONTROLLERS,
 )
 """Settings that do not decide what a model is loaded as. It is loaded once for all points that agree in the rest."""
-FILE, FINGERPRINTS = "sweep.json", "fingerprints"
+FINGERPRINTS = "fingerprints"
 FOLDER = Path("runs/sweeps")
 
 
@@ -79,7 +80,7 @@ class Sweep:
     committed: Path | None = None
 
     @classmethod
-    def of(
+    def planned(
         cls,
         model: str,
         preset: str,
@@ -91,7 +92,7 @@ class Sweep:
         folder: Path | None = None,
         committed: Path | None = None,
     ) -> Sweep:
-        """Returns the sweep of a command. Nothing is written.
+        """Returns the sweep of a command before its model is `loaded`. Nothing is written.
 
         Args:
           preset, assignments: the base settings, as for `--preset` and `--set`.
@@ -113,8 +114,23 @@ class Sweep:
         sketched = [Point(model, *each, {}, folder) for each in zip(spanned, configs, strict=True)]
         _require_played(axes, sketched)
         _require_distinct(sketched)
-        cls(model, base, folder, sketched)._require_own_folder()
-        return cls(model, base, folder, _with_fingerprints(sketched), committed)  # last: loading may take seconds
+        sweep = cls(model, base, folder, sketched, committed)
+        sweep._require_own_folder()
+        return sweep
+
+    @classmethod
+    def of(cls, model: str, preset: str, assignments: Sequence[str], axes: Sequence[Axis], **settings: Any) -> Sweep:
+        """Returns the sweep of a command, loaded; see `planned`."""
+        return cls.planned(model, preset, assignments, axes, **settings).loaded()
+
+    def loaded(self) -> Sweep:
+        """Returns the sweep whose points have fingerprints, for which the model is loaded: under costs of this machine,
+        this may take half a minute.
+
+        Raises:
+          UserError: the model cannot be loaded with these settings.
+        """
+        return dataclasses.replace(self, points=_with_fingerprints(self.points))
 
     @property
     def measures(self) -> bool:
@@ -127,7 +143,7 @@ class Sweep:
         names = set()
         if self.folder.is_dir():  # where another sweep may be writing its first file, or was killed while it did
             names = {path.name for path in self.folder.iterdir() if not is_temporary(path)}
-        if not names:
+        if not names - {LOCK} or (POINTS in names and FILE not in names):  # new, or its file is to be written again
             return
         if FILE not in names:
             raise UserError(f"{self.folder} exists and holds no sweep. Name another folder with -o.")
@@ -170,10 +186,11 @@ class Sweep:
           The failures.
         Raises:
           OSError: there is no space left, or the like, so that no other point can be finished either.
-          UserError: another command has begun a sweep of another base in the folder since, or it cannot be written.
+          UserError: another command has begun a sweep of another base in the folder since, or works in it now, or it
+            cannot be written.
         """
         self._require_own_folder()
-        self.folder.mkdir(parents=True, exist_ok=True)
+        hold(self.folder, "Wait until it ends, and repeat the command; or name another folder with -o.")
         for folder in (self.folder, self.folder / POINTS):
             remove_abandoned(folder)
         known = read_sweep(self.folder) if (self.folder / FILE).is_file() else {"over": [], FINGERPRINTS: {}}
@@ -304,7 +321,10 @@ def read_sweep(folder: Path) -> dict[str, Any]:
         known = {"command": "", FINGERPRINTS: {}, **stored}  # older files have neither
         return {key: known[key] for key in ("model", "rules", "base", "over", "command", FINGERPRINTS)}
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is damaged. Remove the folder, and repeat the command of the sweep.") from error
+        raise UserError(
+            f"{path} is no file of a sweep, or is damaged. Remove this file alone and repeat the command of the sweep, "
+            "which keeps its finished points; or name another folder with -o."
+        ) from error
 
 
 def read_record(path: Path) -> Record | None:

@@ -155,6 +155,8 @@ def validate(
     """
     run = StoredRun(path, model=model, reward=reward)
     run.require_done("nothing to validate")
+    if output is not None and not output.is_file():
+        raise UserError(f"There is no file {output}. Name the file that the run has written, or leave --output out.")
     config = run.config if device is None else dataclasses.replace(run.config, device=device)
     if timed:
         require_working(config.device)
@@ -352,8 +354,6 @@ class _Validation:
         """
         written = self._read(OUTPUT, lambda fields: fields and WrittenFile(**fields))
         path = given or (None if written is None else self.run.path / written.path)
-        if given is not None and not given.is_file():
-            raise UserError(f"There is no file {given}. Name the file that the run has written, or leave --output out.")
         if path is None or not path.is_file():
             where = "the run does not say where it wrote OUT" if path is None else f"{_short(path)} is not here"
             if self.differences:

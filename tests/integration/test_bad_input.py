@@ -221,6 +221,13 @@ def test_inputs_that_do_not_fit_are_explained(tmp_path: Path, capsys: pytest.Cap
     assert "nonsense" in message
 
 
+def test_inputs_that_are_no_numbers_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (given,) = zoo.build(VALID).graph.input
+    sizes = [dim.dim_value for dim in given.type.tensor_type.shape.dim]
+    np.savez(tmp_path / "inputs.npz", **{given.name: np.full(sizes, np.nan, np.float32)})
+    assert "holds NaN" in failure(capsys, VALID, "-o", "out.onnx", "--inputs", "inputs.npz")
+
+
 def test_damaged_inputs_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "inputs.npz").write_bytes(b"PK is how it should begin")
     assert "inputs.npz" in failure(capsys, VALID, *ON_PAPER, "-o", "out.onnx", "--inputs", "inputs.npz")

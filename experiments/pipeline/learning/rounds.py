@@ -53,8 +53,6 @@ if TYPE_CHECKING:  # the stage imports TensorFlow when it runs
 STAGE = "controller"
 MIXED = "mixed"
 """Folder among the checkpoints: real episodes that a policy plays while it is trained in the world `mixed`."""
-FIRST = "first.json"
-"""File of a run whose random play and first world model another run keeps: `{"path": where}`, from its folder."""
 BEST_IN_TRAINING = "checkpoints/best_in_training.json"
 RETURNS = ("return", "best_return")
 FIGURES_SHOWN = ("best_cost_ms", "percent", "best_percent", "timed", "dropped")

@@ -27,7 +27,7 @@ from experiments.pipeline.learning.rounds import STAGE, learner
 from experiments.pipeline.learning.world_model import BUNDLE, MDN_RNN
 from experiments.pipeline.loading.load import Loaded
 from experiments.runs.directory import RunDirectory, differences
-from experiments.runs.rounds import EXPLOIT, played_round
+from experiments.runs.rounds import EXPLOIT, first_of, played_round
 from experiments.runs.run import Run, of_round, start_tensorflow
 
 FIXED = ("controller", "world", "world_model", "dream", "recollect", "options", *OF_CONTROLLERS)
@@ -89,7 +89,8 @@ class TrainedRun:
                 needed.append(compared)  # it decides which round plays
         # A controller that trains nothing has no stage of training, but one of those that follow it.
         ends = of_round(STAGE, run.last_round), compared, "evaluate"
-        if not (all(map(directory.finished, needed)) and any(map(directory.finished, ends))):
+        has_model = all(directory.finished(each) or first_of(directory).finished(each) for each in needed)
+        if not (has_model and any(map(directory.finished, ends))):
             raise run._unfinished()
         return run
 
@@ -128,8 +129,11 @@ class TrainedRun:
 
     def checkpoint(self, name: str) -> Path:
         """Returns the path of an artefact of the round whose policy plays."""
-        played = played_round(RunDirectory(self.path, resumed=True), self.config)
-        return self.path / "checkpoints" / of_round(name, played)
+        directory = RunDirectory(self.path, resumed=True)
+        played = played_round(directory, self.config)
+        if name == BUNDLE and not played:
+            directory = first_of(directory)
+        return directory.checkpoint(of_round(name, played))
 
 
 def playing_config(path: Path, preset: str, given: Mapping[str, Any], assignments: Sequence[str]) -> RunConfig:

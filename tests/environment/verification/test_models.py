@@ -248,9 +248,10 @@ def test_integer_inputs_stay_in_the_range_their_readers_accept() -> None:
 def test_given_inputs_are_checked_and_used() -> None:
     model = scaled(2.0)
     for given, expected in (
-        ({"z": np.zeros(8)}, "'z'.*no input; expected x"),
+        ({"z": np.zeros(8)}, "'z'.*does not read: it reads x"),
         ({}, "lack x"),
         ({"x": np.zeros(7)}, r"shape \[7\]; expected \[8\]"),
+        ({"x": np.full(8, np.nan)}, "holds NaN"),
         ({"x": np.zeros(8, complex)}, "holds complex128; expected float32"),
         ({"x": np.zeros((0, 8))}, "at least 1, but 'x' has 0"),
     ):

@@ -29,6 +29,8 @@ def test_one_table_that_fails_does_not_keep_the_others_from_being_made(
     assert Path("made/table1/table.csv").is_file()
     Path("made/baselines").unlink()
     monkeypatch.setattr("experiments.reproduce.TABLES", {"table1": tables["table1"]})
+    assert main(["reproduce", "all", "--scale", "smoke", "-o", "made"]) == 0, "the same command goes on"
+    Path("made/table1/README.md").write_text("Of somebody else.")
     assert main(["reproduce", "all", "--scale", "smoke", "-o", "made"]) == 2, "what is there is not overwritten"
     capsys.readouterr()
     assert main(["reproduce", "all", "--scale", "smoke", "-o", "made", "--force"]) == 0
@@ -90,6 +92,16 @@ def test_an_unknown_option_is_answered_with_the_help_of_its_command(capsys: pyte
     assert message == "rlflow reproduce table1: no option is '--device' here. See rlflow reproduce table1 --help."
 
 
-def test_all_says_what_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_says_what_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     message = failure(capsys, "reproduce", "all", "--seeds", "0")
     assert "no option is '--seeds 0' here. all takes only --scale, -o and --force" in message
+    Path("file").write_text("mine")
+    assert failure(capsys, "reproduce", "all", "--scale", "smoke", "-o", "file").startswith("rlflow: file is a file")
+
+
+def test_what_is_empty_is_named_as_it_was_given(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--graphs expects a value" in failure(capsys, "reproduce", "table1", "--graphs", "")
+    assert "-o/--output: expected the name of a folder" in failure(capsys, "reproduce", "table1", "-o", "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import errno
 import json
+import os
 import platform
 import shutil
 import subprocess
@@ -208,7 +209,6 @@ def test_a_finished_sweep_is_shown_in_other_ways(
         ([MODEL, *AXES, "--draws", "5"], "nothing for --draws to say"),
         ([MODEL, *AXES, *SETTINGS, "--figures", ","], "--figures expects names and commas"),
         ([MODEL, "--over", "dream=1", "--over", "dream.temperature=0,1"], "is a section of settings"),
-        ([MODEL, *AXES, "--set", "costs=measured:cpu", "--processes", "2"], "points measure times"),
         ([MODEL, *AXES, "--set", "seed=3"], "--over varies seed, which --set gives the value 3"),
         (
             [MODEL, *AXES, "--set", "dream={temperature=0}"],
@@ -233,6 +233,8 @@ def test_axes_are_checked_before_the_model_is_loaded(
 ) -> None:
     monkeypatch.setattr("experiments.sweeps.sweep.load", lambda *_: pytest.fail("loading may take half a minute"))
     assert "has no effect" in failure(capsys, "sweep", MODEL, "--over", "max_growth=1,2")
+    measured = ("--set", "costs=measured:cpu", "--processes", "2")
+    assert "points measure times" in failure(capsys, "sweep", MODEL, *AXES, *measured)
     with pytest.raises(pytest.fail.Exception):
         main(["sweep", MODEL, *AXES])
 
@@ -249,6 +251,33 @@ def test_a_folder_of_another_base_is_refused(done: list[dict[str, Any]], capsys:
     damaged = next(Path("mine/points").iterdir())
     damaged.write_text('{"point": ')
     assert f"{damaged} is damaged" in failure(capsys, "sweep", "show", "mine")
+
+
+def test_a_damaged_file_of_a_sweep_costs_no_point(
+    done: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["sweep", MODEL, *AXES, *SETTINGS, "-o", "mine"]
+    assert main(command) == 0
+    Path("mine/sweep.json").write_text("{")
+    capsys.readouterr()
+    assert "Remove this file alone" in failure(capsys, *command)
+    Path("mine/sweep.json").unlink()
+    assert main(command) == 0 and len(done) == 4, "nothing is done again"
+
+
+def test_two_commands_do_not_work_in_one_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    script = (
+        "import time; from pathlib import Path; from experiments.runs.directory import hold\n"
+        f"hold(Path({str(Path('mine').absolute())!r})); print('held', flush=True); time.sleep(600)"
+    )
+    root = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=root) as holder:
+        try:
+            assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+            message = failure(capsys, "sweep", MODEL, *AXES, *SETTINGS, "-o", "mine")
+        finally:
+            holder.kill()
+    assert f"in use by process {holder.pid}" in message and "another folder with -o" in message
 
 
 @pytest.mark.parametrize(
@@ -294,7 +323,9 @@ def test_points_share_the_world_model_of_a_seed_alone() -> None:
 
 @pytest.mark.full
 @pytest.mark.usefixtures("untraced")
-def test_a_sweep_trains_one_world_model_a_seed_and_dreams_at_two_temperatures() -> None:
+def test_a_sweep_trains_one_world_model_a_seed_and_dreams_at_two_temperatures(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     from experiments.reproduce.search.plays import SMALL
 
     small = [part for setting in (*SMALL, "evaluate.climb_seconds=0") for part in ("--set", setting)]
@@ -303,6 +334,10 @@ def test_a_sweep_trains_one_world_model_a_seed_and_dreams_at_two_temperatures() 
     figures = [json.loads(path.read_text())["figures"] for path in Path("mine/points").iterdir()]
     assert all(each[name] is not None for each in figures for name in ("real", "dream", "dream_at_1", "gap", "best"))
     point = next(Path("mine/runs").iterdir())
+    for command in ("validate", "report"):
+        assert "is a point of a sweep" in failure(capsys, command, str(point))
+    little = ["--set", "measure.pairs=2", "--set", "evaluate.sampled_episodes=1", "-o", "out.onnx"]
+    assert main(["optimise", MODEL, "--from", str(point), *little]) == 0
     run = experiments.load(point, round=0)
     assert run.first.path.parent.name == "models"
     assert run.dream.rollout(run.controller.policy, batch=2, horizon=2, seed=0).reward.shape == (2, 2)
