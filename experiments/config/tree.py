@@ -169,8 +169,15 @@ def _alternatives(hint: Any) -> tuple[Any, ...]:
 
 
 def _type_name(hint: Any) -> str:
-    names = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
-    if any(typing.get_origin(kind) is typing.Literal for kind in _alternatives(hint)):
-        words = [" or ".join(map(str, typing.get_args(kind))) or names[kind] for kind in _alternatives(hint)]
-        return " or ".join(words)
-    return names.get(hint, str(hint).replace("None", "none"))
+    """Returns what a setting must be, in words."""
+    return " or ".join(map(_word_of, _alternatives(hint)))
+
+
+def _word_of(kind: Any) -> str:
+    words = {int: "an integer", float: "a number", str: "a text", bool: "true or false", type(None): "none"}
+    lists = {int: "a list of integers, such as [8, 8]", str: 'a list of texts, such as ["a", "b"]'}
+    if typing.get_origin(kind) is typing.Literal:
+        return " or ".join(map(str, typing.get_args(kind)))
+    if typing.get_origin(kind) is tuple and (items := typing.get_args(kind)[0]) in lists:
+        return lists[items]
+    return words.get(kind, str(kind))

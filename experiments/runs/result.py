@@ -12,6 +12,7 @@ from controller.records import independent_noise
 from environment.counting import Counts
 from environment.statistics.intervals import Estimate
 from environment.statistics.sequential import Verdict
+from experiments.runs.typed import require_types
 
 NOISE = 0.01
 """Ratios closer to 1 than this are noise, however narrow the interval: sessions of identical bytes differ that much."""
@@ -271,11 +272,16 @@ class Result:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Result:
-        """Returns the result of `to_json`'s values, also of those that older versions have written."""
+        """Returns the result of `to_json`'s values, also of those that older versions have written.
+
+        Raises:
+          TypeError, KeyError, ValueError: a value is missing, or is not of its kind.
+        """
+        require_types(cls, fields)
         parts: dict[str, Any] = {name: GraphFigures(**fields[name]) for name in ("before", "after")}
         for name in {"measured", "with_other_threads"} & fields.keys():
             stored = fields[name]
-            parts[name] = stored and MeasuredRatio(**{**stored, "verdict": Verdict(stored["verdict"])})
+            parts[name] = None if stored is None else MeasuredRatio(**{**stored, "verdict": Verdict(stored["verdict"])})
         return cls(**{**fields, **parts, "counts": Counts.from_json(fields.get("counts", {}))})
 
 
