@@ -132,12 +132,15 @@ class Gain(NamedTuple):
 
 
 def _most(gains: Sequence[Gain], where: str) -> str:
-    """Returns the rows that gain most: those whose interval reaches that of the first."""
+    """Returns the rows that gain most, and those whose interval reaches that of the first."""
     ranked = sorted(gains, key=lambda gain: -gain.mean)
     if not ranked or round(ranked[0].mean, 1) <= 0:
         return f"nothing gains {where}"
     first = ranked[0]
     if first.low <= 0:
         return f"nothing gains {where} beyond its interval"
-    names = [f"`{gain.row}`" for gain in ranked if round(gain.high, 1) >= round(first.low, 1)]
-    return f"{', '.join(names)} gain{'s' * (len(names) == 1)} most {where}, {first.mean:.1f} %"
+    near = [gain for gain in ranked if round(gain.high, 1) >= round(first.low, 1)]
+    equal = [f"`{gain.row}`" for gain in near if round(gain.mean, 1) == round(first.mean, 1)]
+    others = [f"`{gain.row}`" for gain in near if round(gain.mean, 1) != round(first.mean, 1)]
+    said = f"{', '.join(equal)} gain{'s' * (len(equal) == 1)} most {where}, {first.mean:.1f} %"
+    return said + f" (within its interval: {', '.join(others)})" * bool(others)
