@@ -296,9 +296,7 @@ def hold(path: Path, instead: str = TAKE_ANOTHER) -> None:
         if not lock.is_locked:
             lock.acquire(blocking=False)
     except Timeout:
-        raise UserError(
-            f"{path} is in use by {_holder(path / LOCK)}, which works on the same run. {instead}"
-        ) from None
+        raise UserError(f"{path} is in use by {_holder(path / LOCK)}, which works on the same run. {instead}") from None
     except OSError as error:
         raise _unwritable(path, error) from error
 

@@ -285,9 +285,7 @@ class Result:
         return cls(**{**fields, **parts, "counts": Counts.from_json(fields.get("counts", {}))})
 
 
-def dream_alarms(
-    accuracy: Sequence[Mapping[str, Any]], plans: Mapping[str, Any] | None, last_round: int
-) -> list[str]:
+def dream_alarms(accuracy: Sequence[Mapping[str, Any]], plans: Mapping[str, Any] | None, last_round: int) -> list[str]:
     """Returns sentences on how far a dream can be trusted, the most important first; none if all is well.
 
     Args:
@@ -342,9 +340,13 @@ def omission_alarm(accuracy: Sequence[Mapping[str, Any]], plans: Mapping[str, An
       plans, last_round: see `dream_alarms`.
     """
     if not any("paying" in row for row in (*accuracy, plans or {})):
-        return "" if plans is None else (
-            "Nobody knows whether the dream offers the rewrites that really pay: no held-out episode is long enough, "
-            "or can be replayed, and no plans of the policy were compared with reality."
+        return (
+            ""
+            if plans is None
+            else (
+                "Nobody knows whether the dream offers the rewrites that really pay: no held-out episode is long enough, "
+                "or can be replayed, and no plans of the policy were compared with reality."
+            )
         )
     plans = plans or {}
     if not omits(accuracy, plans):

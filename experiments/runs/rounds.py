@@ -35,7 +35,7 @@ def first_of(directory: RunDirectory) -> RunDirectory:
     """
     path: Path = directory.stored(FIRST, lambda stored: directory.path / stored["path"] if stored else directory.path)
     if not RunDirectory.holds_run(path):
-        raise DamagedRun(path.resolve(), f"{directory.path} shares its first world model with others, and it is missing")
+        raise DamagedRun(path.resolve(), f"{directory.path} shares its first world model with others, and that is gone")
     return directory if path == directory.path else RunDirectory(path, resumed=True)
 
 
