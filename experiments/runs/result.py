@@ -340,13 +340,11 @@ def omission_alarm(accuracy: Sequence[Mapping[str, Any]], plans: Mapping[str, An
       plans, last_round: see `dream_alarms`.
     """
     if not any("paying" in row for row in (*accuracy, plans or {})):
+        if plans is None:
+            return ""
         return (
-            ""
-            if plans is None
-            else (
-                "Nobody knows whether the dream offers the rewrites that really pay: no held-out episode is long "
-                "enough, or can be replayed, and no plans of the policy were compared with reality."
-            )
+            "Nobody knows whether the dream offers the rewrites that really pay: no held-out episode is long enough, or "
+            "can be replayed, and no plans of the policy were compared with reality."
         )
     plans = plans or {}
     if not omits(accuracy, plans):
