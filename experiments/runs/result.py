@@ -343,8 +343,8 @@ def omission_alarm(accuracy: Sequence[Mapping[str, Any]], plans: Mapping[str, An
         if plans is None:
             return ""
         return (
-            "Nobody knows whether the dream offers the rewrites that really pay: no held-out episode is long enough, or "
-            "can be replayed, and no plans of the policy were compared with reality."
+            "Nobody knows whether the dream offers the rewrites that really pay: no held-out episode is long enough, "
+            "or can be replayed, and no plans of the policy were compared with reality."
         )
     plans = plans or {}
     if not omits(accuracy, plans):
