@@ -171,9 +171,12 @@ class RunDirectory:
             return make(self.read_json(name))
 
     @contextlib.contextmanager
-    def reading(self, name: str) -> Iterator[None]:
+    def reading(self, name: str, *others: str) -> Iterator[None]:
         """Turns the errors of a block that takes a stored value apart into one that names the file.
 
+        Args:
+          name: the file.
+          others: further files that the block compares with it, so that the fault may be theirs.
         Raises:
           DamagedRun: the file is missing, is not JSON, or does not hold what it should.
         """
@@ -183,7 +186,8 @@ class RunDirectory:
             if isinstance(error, UserError):
                 raise
             reason = one_paragraph(error) if (self.path / name).is_file() else "it is missing"
-            raise DamagedRun(self.path / name, reason.rstrip(".")) from error
+            where = f"{self.path / name}, or one of {', '.join(others)} beside it," if others else self.path / name
+            raise DamagedRun(where, reason.rstrip(".")) from error
 
     def finished(self, stage: str) -> bool:
         return bool(self._stages.get(stage, {}).get("finished"))

@@ -31,7 +31,7 @@ from experiments.pipeline.clock.timings import CHECKPOINT as WHOLE_GRAPHS
 from experiments.pipeline.clock.timings import kept_timings
 from experiments.pipeline.learning.collect import as_record
 from experiments.pipeline.learning.controller import journal_of, num_timed
-from experiments.pipeline.learning.evaluate import EVALUATION
+from experiments.pipeline.learning.evaluate import EVALUATION, TRAINING
 from experiments.pipeline.learning.rounds import BEST_IN_TRAINING
 from experiments.pipeline.loading.load import Loaded, find_model
 from experiments.pipeline.loading.replay import rewritten, rules_up_to
@@ -196,8 +196,9 @@ class _Validation:
             self.differences += self._of_actions()
         self.differences += self._of_timed_graphs()
         with self.run.directory.reading("result.json"):
-            self.differences += self._of_figures()
             measured = Result.from_json(self.result_json).measured
+        with self.run.directory.reading("result.json", "stages.json", "actions.json", EVALUATION, TRAINING):
+            self.differences += self._of_figures()
         said, after = self._output(output)
         checked = None if after is None else self._checked(said, after, timed, measured)
         return Validated(
