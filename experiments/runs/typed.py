@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 WORDS = {
-    int: "a whole number",
+    int: "a number",
     float: "a number",
     str: "a text",
     bool: "true or false",
@@ -19,7 +19,10 @@ WORDS = {
 
 
 def require_types(kind: type, fields: Mapping[str, Any]) -> None:
-    """Checks the fields of a dataclass that are there; a number may be null, as which one that is not finite is kept.
+    """Checks the fields of a dataclass that are there.
+
+    A number may be null, as which one that is not finite is kept. In a field of whole numbers it may not, but it may be
+    broken: what it should be is another question.
 
     Raises:
       TypeError: a value has another type than its field; the text names the first one.
@@ -47,8 +50,8 @@ def _wrong(value: Any, hint: Any, path: str) -> Iterator[str]:
         else:
             for name, each in value.items() if isinstance(value, dict) else enumerate(value):
                 yield from _wrong(each, inner[-1], f"{path}.{name}")
-    elif hint is float:
-        if value is not None and type(value) not in (int, float):
+    elif hint in (int, float):
+        if type(value) not in (int, float) and not (value is None and hint is float):
             yield _said(path, hint, value)
     elif hint in WORDS and type(value) is not hint:
         yield _said(path, hint, value)

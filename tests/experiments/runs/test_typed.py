@@ -37,7 +37,9 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize("changes", [{}, {"seconds": {"load": None}}, {"last": 3}, {"of_a_later_version": "x"}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"seconds": {"load": None}}, {"last": 3}, {"last": 1.5}, {"of_a_later_version": "x"}]
+)
 def test_what_fits_is_taken(changes: dict[str, Any]) -> None:
     require_types(Whole, {**GOOD, **changes})
 
@@ -48,11 +50,11 @@ def test_what_fits_is_taken(changes: dict[str, Any]) -> None:
         ({"name": 3}, "'name' must be a text, but 3 came"),
         ({"part": None}, "'part' must be an object"),
         ({"part": {"ms": "fast"}}, "'part.ms' must be a number, but 'fast' came"),
-        ({"other": {"pairs": 1.5}}, "'other.pairs' must be a whole number"),
+        ({"other": {"pairs": None}}, "'other.pairs' must be a number"),
         ({"seconds": []}, "'seconds' must be an object"),
         ({"seconds": {"load": "abc"}}, "'seconds.load' must be a number, but 'abc' came"),
         ({"rows": [3]}, "'rows.0' must be an object"),
-        ({"last": True}, "'last' must be a whole number"),
+        ({"last": True}, "'last' must be a number"),
     ],
 )
 def test_what_does_not_is_named(changes: dict[str, Any], said: str) -> None:
