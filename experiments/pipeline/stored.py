@@ -135,7 +135,7 @@ class StoredRun:
                 f"{self.path} holds a run that is not finished, so that there is {consequence}. Repeat its command, "
                 "which goes on from where it stopped."
             )
-        if not (self.path / "result.json").is_file() and (self.path.parents[1] / SWEEP).is_file():
+        if not (self.path / "result.json").is_file() and (self.path.absolute().parents[1] / SWEEP).is_file():
             raise UserError(
                 f"{self.path} is a point of a sweep, which learns and plays but exports no result, so that there is "
                 f"{consequence}. `rlflow sweep show` shows its figures, and `experiments.load` gives its parts back."
