@@ -47,6 +47,7 @@ def listening() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        _received.clear()  # what the process does after an interrupted command is not interrupted by it
 
 
 @contextlib.contextmanager

@@ -215,8 +215,9 @@ def test_a_signal_that_python_swallowed_stops_the_run_at_the_next_step() -> None
         Swallows()
         with pytest.raises(Interrupted, match="SIGTERM"):
             raise_if_received()
+    raise_if_received()  # what follows is not interrupted
     with listening():
-        raise_if_received()  # a new command starts afresh
+        raise_if_received()  # and neither is a new command
 
 
 def test_an_error_that_a_signal_has_caused_is_an_interruption() -> None:
