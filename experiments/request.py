@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from experiments.config.run import AUTO, MEASURED_COSTS, OF_CONTROLLERS, RunConf
 from experiments.config.tree import as_mapping
 from experiments.errors import UserError
 from experiments.output_file import require_not_read, require_writable, require_writable_directory
-from experiments.runs.directory import RunDirectory, require_same_config
+from experiments.runs.directory import RunDirectory
 from taso_ext.onnx_io.model_file import data_file
 from taso_ext.onnx_io.reading import external_files
 
@@ -130,11 +129,10 @@ def _require_free(directory: Path, config: RunConfig, *, restart: bool) -> None:
     RunDirectory.require_none_or_run(directory)
     if restart or not RunDirectory.holds_run(directory):
         return
-    stored = RunDirectory(directory, resumed=True).read_json("config.json")
-    if isinstance(stored, dict) and stored:
-        wanted = json.loads(json.dumps({**as_mapping(config), "fingerprint": stored.get("fingerprint")}))
-        if not same_run(stored, wanted):
-            require_same_config(directory, stored, wanted)
+    begun = RunDirectory(directory, resumed=True)
+    stored = begun.read_json("config.json")
+    if isinstance(stored, dict) and stored:  # its fingerprint is compared when the model is loaded
+        begun.require_config({**as_mapping(config), "fingerprint": stored.get("fingerprint")}, same_run)
 
 
 OF_LEARNING = {"world", "environment", "collect", "world_model", "dream", "recollect", "evaluate", *OF_CONTROLLERS}

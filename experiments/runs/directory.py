@@ -109,9 +109,7 @@ class RunDirectory:
                 _remove(path / name)
         directory = cls(path, cls.holds_run(path))
         if directory.resumed:
-            stored, wanted = directory.read_json("config.json"), json.loads(json.dumps(config))
-            if agree is None or not isinstance(stored, dict) or not agree(stored, wanted):
-                require_same_config(path, stored, wanted)
+            directory.require_config(config, agree)
         elif not restart and names & {"stages.json", "metrics.jsonl", "result.json"}:
             raise DamagedRun(path / "config.json", "it is missing, although the run was begun")
         try:
@@ -123,6 +121,19 @@ class RunDirectory:
         except OSError as error:
             raise _unwritable(path, error) from error
         return directory
+
+    def require_config(
+        self, config: Mapping[str, Any], agree: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] | None = None
+    ) -> None:
+        """Checks that the run has the same configuration; see `open`.
+
+        Raises:
+          UserError: it has another one; the text names up to four differences.
+          DamagedRun: the file of its configuration cannot be read, or holds none.
+        """
+        stored, wanted = self.read_json("config.json"), json.loads(json.dumps(config))
+        if agree is None or not isinstance(stored, dict) or not agree(stored, wanted):
+            _require_same_config(self.path, stored, wanted)
 
     @classmethod
     def require_none_or_run(cls, path: Path) -> set[str]:
@@ -322,8 +333,7 @@ def _holder(lock: Path) -> str:
     return "another process"
 
 
-def require_same_config(path: Path, stored: Any, wanted: Any) -> None:
-    """Raises UserError, which names up to four differences, unless the settings of a run are the wanted ones."""
+def _require_same_config(path: Path, stored: Any, wanted: Any) -> None:
     if not isinstance(stored, dict) or (wanted and not stored.keys() & wanted.keys()):
         raise DamagedRun(path / "config.json", "it holds no settings of a run")
     found = sorted(differences(stored, wanted))
