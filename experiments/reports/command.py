@@ -12,6 +12,7 @@ RESULTS = "results"
 """The word that stands for the results of this project, where no folder has this name."""
 KEPT = Path(__file__).parents[1] / "results"
 TABLES_PAGE = "results.html"
+PAGES = (".html", ".htm")
 EXAMPLES = """\
 examples:
   rlflow report runs/squeezenet1.1-taso-1a2b3c4d
@@ -50,6 +51,7 @@ def run(options: argparse.Namespace) -> int:
     Raises:
       UserError and similar errors: the extra is missing, or the input is bad; nothing was written.
     """
+    from experiments.errors import UserError
     from experiments.output_file import require_writable
     from experiments.runs.directory import RunDirectory
 
@@ -58,6 +60,11 @@ def run(options: argparse.Namespace) -> int:
     if is_tables:
         options.output = options.output or Path(TABLES_PAGE)
     if options.output is not None:  # else it is the page of the run directory, which is the run's own
+        if options.output.suffix not in PAGES:  # with --force, RUN/result.json would be gone
+            raise UserError(
+                f"-o expects the name of an HTML page, such as tables.html, got '{options.output}'. Name a file that "
+                f"ends in {' or '.join(PAGES)}."
+            )
         require_writable(options.output, force=options.force)
     path = _write_results_page(options, target) if is_tables else _write_run_page(options, target)
     print(f"Wrote {path} ({path.stat().st_size / 1e6:.1f} MB). Open it in a browser.")

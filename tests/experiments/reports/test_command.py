@@ -51,6 +51,13 @@ def test_an_existing_page_is_not_overwritten(capsys: pytest.CaptureFixture[str])
     assert "results.html exists. Use --force" in failure(capsys, "report", "nothing", "-o", "results.html")
 
 
+def test_only_an_html_page_is_written_so_that_no_record_of_a_run_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("result.json").write_text("mine")
+    message = failure(capsys, "report", "results", "-o", "result.json", "--force")
+    assert "-o expects the name of an HTML page" in message and "'result.json'" in message
+    assert Path("result.json").read_text() == "mine"
+
+
 @pytest.mark.usefixtures("without_extra")
 def test_without_the_extra_a_run_ends_with_a_sentence_and_its_markdown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["optimise", "squeezenet1.1-tiny", "-o", "out.onnx", "--run-dir", "run", *OPTIONS]) == 0
