@@ -24,6 +24,7 @@ from environment.costs.interface import Cost, Costs, Priced, counted_ms, drawing
 from environment.costs.limits import UnpricedWarning
 from environment.counting import count
 from environment.substitution import features
+from environment.substitution.length import COUNTED_BY, usual_steps
 from environment.substitution.options import require_options, require_steps
 from taso_ext import CostModel, Graph, OnnxModel, RuleSet, State, UnpricedError, Waypoints
 from taso_ext.rule_sets import load_rule_set
@@ -32,8 +33,6 @@ Rewrite = tuple[int, int]
 """A single rewrite: (rule, location)."""
 WAYPOINT = "waypoint"
 """The name, in logs, of a step to a waypoint."""
-FEWEST_STEPS, OPERATORS_PER_STEP = 30, 6
-"""The limit of steps of an episode: one for so many operators, but at least the fewest."""
 GraphSource = str | os.PathLike[str] | onnx.ModelProto | OnnxModel
 
 
@@ -115,7 +114,8 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
       reward: a text (`environment.rewards.find`: "percent", "combined:alpha=0.7,beta=0.3", "module:function"), a
         `Reward`, or a function from a `Transition` to a number.
       rules: a RuleSet, the path of a rule file, or None for the shipped rules.
-      max_steps: steps after which an episode is truncated; None: `usual_steps` of each graph.
+      max_steps: steps after which an episode is truncated; None: `environment.substitution.length.usual_steps` of each
+        graph.
       max_locations: L; None takes the number of the graph's run-time operators.
       everywhere: whether there are everywhere-actions.
       clean, dims: see `OnnxModel.load`; not used for an OnnxModel.
@@ -171,11 +171,22 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         self._start_price = prices.price(start)  # may fail, and then nothing has changed
         self.model, self._prices, self._start = model, prices, start
         self._drawing = drawing(prices)
+        self._usual_steps: int | None = None
 
     @property
     def max_steps(self) -> int:
         """Steps after which an episode of the present graph is truncated."""
-        return self._max_steps or usual_steps(self._start.graph.num_runtime_nodes)
+        if self._max_steps is not None:
+            return self._max_steps
+        if self._usual_steps is None:
+            start = State(self.model.graph, self.rules, CostModel.roofline(COUNTED_BY), self._max_locations)
+            self._usual_steps = usual_steps(start, everywhere=self.everywhere)
+        return self._usual_steps
+
+    @property
+    def _limit(self) -> int:
+        """Steps after which this episode is truncated."""
+        return self.max_steps if self._limit_given is None else self._limit_given
 
     @property
     def num_places(self) -> int:
@@ -232,7 +243,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
 
     def _begin(self, max_steps: int | None = None) -> None:
         self.state = self._start.copy()
-        self._steps, self._limit = 0, self.max_steps if max_steps is None else max_steps
+        self._steps, self._limit_given = 0, max_steps
         self._draws: dict[str, Priced] = {}
         self._price = self._start_price
         self._seen = self._seen_start = self._last_measured = self._as_seen(self._price)
@@ -430,7 +441,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
             fresh=self._fresh,
             best_cost_ms=self._best_cost_ms,
             steps=self._steps,
-            limit=self._limit,
+            limit=self._limit_given,
         )
 
     def restore(self, moment: Snapshot) -> None:
@@ -439,7 +450,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         self._price, self._last_measured, self._fresh = moment.price, moment.last_measured, moment.fresh
         self._seen, self._seen_start = moment.seen, moment.seen_start
         self._draws, self._noise_seed = dict(moment.draws), moment.noise_seed
-        self._best_cost_ms, self._steps, self._limit = moment.best_cost_ms, moment.steps, moment.limit
+        self._best_cost_ms, self._steps, self._limit_given = moment.best_cost_ms, moment.steps, moment.limit
 
     def replay(self, actions: Sequence[Sequence[int]]) -> Graph:
         """Returns the graph to which a list of (rule, location) leads from the start; the episode is not touched.
@@ -532,14 +543,6 @@ def _keys(pairs: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
     """Returns a number for each pair, in the order of the pairs."""
     keys: npt.NDArray[np.int64] = pairs[:, 0].astype(np.int64) << 32 | pairs[:, 1]
     return keys
-
-
-def usual_steps(operators: int) -> int:
-    """Returns the limit of steps for graphs with so many run-time operators.
-
-    It has to leave room for whatever pays: the best sequence known for BERT-Base, of 406 operators, has 61 rewrites.
-    """
-    return max(FEWEST_STEPS, operators // OPERATORS_PER_STEP)
 
 
 def _observation_space(num_rules: int, num_places: int, sparse: bool) -> spaces.Dict:

@@ -167,6 +167,7 @@ class Result:
       played: the number of the round whose policy was evaluated; None in results of older versions: the last one.
       ratio_noise: half the width of the 95 % interval of the exported graph's cost over the model's, in which what both
         rest on cancels out; None in results of older versions.
+      cut_off: number of steps of the exported graph's episode, if the limit of steps ended it there; else 0.
     """
 
     model: str
@@ -210,6 +211,7 @@ class Result:
     rounds: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     played: int | None = None
     ratio_noise: float | None = None
+    cut_off: int = 0
 
     @property
     def is_rewritten(self) -> bool:
@@ -263,8 +265,14 @@ class Result:
         return " ".join(filter(None, sentences))
 
     def alarms(self) -> list[str]:
-        """Returns the warnings of `dream_alarms` for the round whose policy was evaluated."""
-        return dream_alarms(self.accuracy, self.plans if self.rounds else None, self.last_round)
+        """Returns the warnings of `dream_alarms` for the round whose policy was evaluated, and that of `cut_off`."""
+        alarms = dream_alarms(self.accuracy, self.plans if self.rounds else None, self.last_round)
+        if self.cut_off:
+            alarms.append(
+                f"The limit of {self.cut_off} step{'s' * (self.cut_off > 1)} ended an episode at the graph that was exported: longer episodes "
+                f"may find more, with --set environment.max_steps={2 * self.cut_off}."
+            )
+        return alarms
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain JSON values."""

@@ -58,6 +58,17 @@ def test_the_result_is_cheaper_and_computes_the_same(name: str, controller: str,
     assert sum(result["rules_applied"].values()) > 0
 
 
+@pytest.mark.parametrize(("limit", "cut_off"), [(1, 1), (200, 0)])
+def test_a_best_graph_at_the_limit_of_steps_is_told(
+    limit: int, cut_off: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = "--controller", "random", "--set", f"environment.max_steps={limit}"
+    assert optimise("bert-base-tiny", tmp_path / "out.onnx", *settings) == 0
+    result = json.loads((tmp_path / "out.run/result.json").read_text())
+    assert result["cut_off"] == cut_off
+    assert ("The limit of 1 step ended" in capsys.readouterr().out) == bool(cut_off)
+
+
 @pytest.mark.parametrize("faster", [True, False])
 def test_what_the_clock_chooses_is_written_if_the_clock_confirms_it(
     faster: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -15,7 +15,6 @@ from environment import GraphSubstitutionEnv, rewards, zoo
 from environment.costs import registry as cost_models
 from environment.policies.random import RandomAgent
 from environment.substitution import features
-from environment.substitution.env import usual_steps
 from taso_ext import ModelError, State
 
 TINY = ("squeezenet1.1-tiny", "bert-base-tiny")
@@ -129,12 +128,24 @@ def test_noop_terminates_and_changes_nothing(env: GraphSubstitutionEnv) -> None:
 
 def test_larger_graphs_have_longer_episodes() -> None:
     env = GraphSubstitutionEnv("squeezenet1.1-tiny")
-    assert env.max_steps == usual_steps(env.model.graph.num_runtime_nodes) == 30
+    assert env.max_steps == 30
     env.reset(options={"graph": "bert-base"})
-    assert env.max_steps == env.model.graph.num_runtime_nodes // 6 > 60, "its best known sequence has 61 rewrites"
+    assert env.max_steps == env.model.graph.num_runtime_nodes // 6 == 70
     env = GraphSubstitutionEnv("squeezenet1.1-tiny", max_steps=7)
     env.reset(options={"graph": "bert-base"})
     assert env.max_steps == 7
+
+
+def test_there_is_room_for_the_single_rewrites_of_a_descent() -> None:
+    env = GraphSubstitutionEnv("bert-base", everywhere=False)
+    costs_ms = [env.initial_cost.ms]
+    while len(costs_ms) < env.max_steps:
+        rules, locations, after_ms = env.candidates()
+        if after_ms.min() >= costs_ms[-1]:
+            break
+        env.step((rules[after_ms.argmin()], locations[after_ms.argmin()]))
+        costs_ms.append(env.cost.ms)
+    assert 60 < len(costs_ms) < env.max_steps == 88 and costs_ms[-1] < 0.85 * costs_ms[0]
 
 
 def test_max_steps_truncates() -> None:

@@ -246,6 +246,12 @@ def test_a_dream_says_if_it_pays_for_loops_and_if_nobody_has_looked_what_it_omit
     assert make_result(rounds=[]).alarms() == []
 
 
+def test_an_episode_that_ended_at_its_best_graph_is_told() -> None:
+    assert make_result().alarms() == []
+    (said,) = make_result(cut_off=37).alarms()
+    assert "37 steps" in said and "environment.max_steps=74" in said
+
+
 def test_the_report_shows_rounds_of_recollection(tmp_path: Path) -> None:
     plans = {"dreamed_percent": 19.5, "real_percent": 7.25, "gap": 12.25, "illegal_share": None, "episodes": 20}
     plans |= {"best_dreamed_percent": 20.0, "best_real_percent": 8.0}
