@@ -136,6 +136,11 @@ class EpisodeRecord:
         return best
 
     @property
+    def cut_off(self) -> int:
+        """T if the limit of steps has ended the episode at its best graph, so that a longer one may find more; else 0."""
+        return self.num_steps if self.truncated and self.best_step == self.num_steps else 0
+
+    @property
     def best_cost_ms(self) -> float:
         """Cost of the best visited graph."""
         return self.costs_ms[self.best_step]

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ class RayExecutor(Lanes):
                 bar.update(done)
                 yield result
 
-    def _arriving(self, lanes: Sequence[deque[Unit]]) -> Iterator[Result]:
+    def _arriving(self, lanes: Sequence[deque[Unit]]) -> Generator[Result, None, None]:
         running: dict[Any, tuple[deque[Unit], str | None]] = {}  # by the reference of the first unit of each lane
         for lane in lanes:
             yield from self._begun(lane, None, running)

@@ -20,14 +20,14 @@ import pickle
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple, Protocol
 
 from environment.processes import begin_worker, starting_workers
-from experiments.errors import require_at_least
+from experiments.errors import is_of_the_file_system, require_at_least
 from experiments.executors import provenance
 from experiments.executors.units import Record, UnfinishedError, reading_only
 from experiments.runs.progress import Bar, ProgressDisplay, SilentProgress
@@ -87,7 +87,11 @@ class Executor(Protocol):
         ...
 
     def results(self) -> Iterator[Result]:
-        """Yields the result of every submitted unit when the unit ends; a unit that fails does not stop the others."""
+        """Yields the result of every submitted unit when the unit ends; a unit that fails does not stop the others.
+
+        Raises:
+          OSError: the file system refuses to keep a result.
+        """
         ...
 
 
@@ -95,7 +99,8 @@ def records(executor: Executor, units: Sequence[Unit]) -> list[Record]:
     """Runs units and returns their records in the order of `units`.
 
     Raises:
-      Exception: the error of the first unit that failed, after all others have ended.
+      Exception: the error of the first unit that failed, after all others have ended; at once if the file system
+        refuses to keep a result.
     """
     for unit in units:
         executor.submit(unit)
@@ -145,11 +150,19 @@ class Lanes:
         lanes, self._lanes = list(self._lanes.values()), {}
         return lanes
 
-    def _reported(self, results: Iterator[Result]) -> Iterator[Result]:
-        for result in results:
-            if result.error is not None:
-                self._progress.note(f"{result.unit.name} failed: {result.error}")
-            yield result
+    def _reported(self, results: Generator[Result, None, None]) -> Generator[Result, None, None]:
+        """Yields results and shows failures.
+
+        Raises:
+          OSError: the file system refuses a result, as on a full disk, so that no other one could be kept either.
+        """
+        with contextlib.closing(results):
+            for result in results:
+                if result.error is not None:
+                    if is_of_the_file_system(result.error):
+                        raise result.error
+                    self._progress.note(f"{result.unit.name} failed: {result.error}")
+                yield result
 
 
 class LocalExecutor(Lanes):
@@ -182,7 +195,7 @@ class LocalExecutor(Lanes):
                 bar.update(done)
                 yield result
 
-    def _here(self, lanes: Sequence[deque[Unit]]) -> Iterator[Result]:
+    def _here(self, lanes: Sequence[deque[Unit]]) -> Generator[Result, None, None]:
         for lane in lanes:
             for unit in lane:
                 raise_if_received()
@@ -203,7 +216,7 @@ class LocalExecutor(Lanes):
         lane.stop()
         return result
 
-    def _in_processes(self, lanes: Sequence[deque[Unit]]) -> Iterator[Result]:
+    def _in_processes(self, lanes: Sequence[deque[Unit]]) -> Generator[Result, None, None]:
         for units in lanes:
             while units and (result := finished_result(units[0])):
                 units.popleft()

@@ -310,7 +310,7 @@ def assemble_result(
         noise={SOURCES[kind]: 100 * record.improvement_noise for kind, record in bests.items()},
         reward_noise=max((noise for record in played for noise in record.reward_noise), default=0.0),
         ratio_noise=best.improvement_noise,
-        cut_off=best.num_steps if best.truncated and best.best_step == best.num_steps else 0,
+        cut_off=best.cut_off,
     )
 
 

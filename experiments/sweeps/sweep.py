@@ -23,7 +23,7 @@ from typing import Any
 from experiments.config.effect import OF_WORLD_MODELS, effective, is_played, is_read, why_unread
 from experiments.config.run import OF_CONTROLLERS, RunConfig, load_config
 from experiments.config.tree import as_mapping, leaves, parse_overrides, put, replaced, takes_integers
-from experiments.errors import UserError, is_of_the_file_system
+from experiments.errors import UserError
 from experiments.executors import provenance
 from experiments.executors.local import Executor, Unit, without_compiling
 from experiments.executors.units import Record, keep
@@ -217,8 +217,6 @@ class Sweep:
             if result.record is not None:
                 on_record(point, result.record)
             elif result.error is not None:
-                if is_of_the_file_system(result.error):
-                    raise result.error
                 failures.append(Failure(point.name, result.error))
         return failures
 

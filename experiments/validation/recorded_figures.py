@@ -145,6 +145,7 @@ class RecordedFigures:
             ("the cost_noise of the graph before", before.get("cost_noise", 0.0), record.noise_at(0)),
             ("the cost_noise of the graph after", after.get("cost_noise", 0.0), record.noise_at(record.best_step)),
             ("ratio_noise", self._result.get("ratio_noise", record.improvement_noise), record.improvement_noise),
+            ("cut_off", self._result.get("cut_off", record.cut_off), record.cut_off),
         ):
             yield from differences(claimed, found, RESULT, what)
         logged = log["actions"][-1]["cost_ms"] if plan else cost_ms

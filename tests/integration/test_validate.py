@@ -118,7 +118,7 @@ def test_a_run_that_learned_is_replayed_without_tensorflow(
             for name in (
                 *("model", "controller", "world", "costs", "seed", "found_by", "stop_reason", "candidates", "timed"),
                 *("largest_difference", "tolerance", "verified_in", "bytes_before", "bytes_after", "raised_opset"),
-                *("peak_memory_bytes", "reward_noise", "ratio_noise"),
+                *("peak_memory_bytes", "reward_noise", "ratio_noise", "cut_off"),
             )
         ),
     ],

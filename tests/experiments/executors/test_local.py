@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -50,6 +51,10 @@ def append(path: Path, text: str, progress: ProgressDisplay) -> Record:
 
 def refuse(progress: ProgressDisplay) -> Record:
     raise UserError("No such graph.")
+
+
+def find_no_room(progress: ProgressDisplay) -> Record:
+    raise OSError(errno.ENOSPC, "No space left on device", "unit.json")
 
 
 def die(progress: ProgressDisplay) -> Record:
@@ -198,3 +203,16 @@ def test_ctrl_c_stops_all_processes(processes: int, tmp_path: Path) -> None:
         with pytest.raises(ProcessLookupError):
             os.kill(int(process.name), 0)
     assert len(list(directory.iterdir())) == processes, "the third was not started"
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_full_disk_ends_the_work_at_once(processes: int, tmp_path: Path) -> None:
+    """Units after it could keep nothing, so that hours of work would be lost."""
+    log = tmp_path / "log"
+    units = [Unit("full", find_no_room), *[Unit("waits", partial(note_process_and_wait, tmp_path))] * (processes - 1)]
+    with pytest.raises(OSError, match="No space left"):
+        records(
+            LocalExecutor("test", processes, LineProgress(Noted())),
+            [*units, Unit("later", partial(append, log, "x"))],
+        )
+    assert not log.exists()
