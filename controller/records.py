@@ -137,7 +137,7 @@ class EpisodeRecord:
 
     @property
     def cut_off(self) -> int:
-        """T if the limit of steps has ended the episode at its best graph, so that a longer one may find more; else 0."""
+        """T if the limit of steps ended the episode at its best graph, so that a longer one may find more; else 0."""
         return self.num_steps if self.truncated and self.best_step == self.num_steps else 0
 
     @property

@@ -7,7 +7,8 @@ The score is the mean improvement at the end of an episode. Without a world mode
 update. With one, it is known in reality at the end of each round alone: from the plans that the policy dreams, carried
 out without the rewrites that are illegal. In between stands what the dream says of it. Real steps are those that were
 learned from. The seconds of an update are its share of its stage, and all of the machine that has done the run.
-The runs are those of `rlflow reproduce controllers`, and of the papers' agents.
+The runs are those of `rlflow reproduce controllers`, and of the papers' agents; a run that is not finished takes up to
+45 minutes.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ rlflow reproduce fig-opttime
 
 The papers' time of RLFlow is that of a trained agent alone. A user who has a new graph waits for the training too, so
 that both are shown: the time of everything from the model to its result, and that of the real episodes at its end.
-Runs that are finished are read; others are done first: up to 45 minutes each, 10 for the papers' agent. Times are
-of the machine that has done a run.
+Runs that are finished are read; others are done first, and take up to 45 minutes each, those of the papers' agent 10.
+Times are of the machine that has done a run.
 """
 
 from __future__ import annotations

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from experiments.config.run import RunConfig, load_config
 from experiments.reproduce.options import add_graphs, add_seeds, named
 from experiments.reproduce.search.controllers import PEERS
 from experiments.reproduce.search.controllers import PLAYERS as ALL
-from experiments.reproduce.search.plays import Player
+from experiments.reproduce.search.plays import AS_PUBLISHED, ROUNDS, Player
 
 SHORT = {"paper": "paper-cut", "best": "demo"}
 """The short form of each preset."""
@@ -98,7 +98,15 @@ def presets_of(players: Mapping[str, Player]) -> str:
         f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'} the preset `{preset}`."
         for preset, names in rows.items()
     ]
-    return " ".join([*said, *cuts_of(rows)])
+    return " ".join([*said, *_rounds_of(players), *cuts_of(rows)])
+
+
+def _rounds_of(players: Mapping[str, Player]) -> Iterator[str]:
+    """Yields a sentence on what the rows that learn in dreams change in their preset at full scale."""
+    dreaming = [row for row, player in players.items() if player.dreams and player.preset not in AS_PUBLISHED]
+    if dreaming:
+        names = " and ".join(f"`{row}`" for row in dreaming)
+        yield f"At full scale, {names} {'has' if len(dreaming) == 1 else 'have'} other rounds: {', '.join(ROUNDS)}."
 
 
 def cuts_of(presets: Iterable[str]) -> list[str]:

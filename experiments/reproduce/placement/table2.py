@@ -7,7 +7,8 @@ Published seconds are of real machines, and ours are simulated. So only ratios w
 stands in the place of Scotch where that is not installed. The gain is how much longer the best baseline takes than the
 best search or agent, as published. Annealing begins with the best baseline, so that it is never slower than these.
 Placers that use chance run once for each seed. Data-parallel towers process a batch on each GPU at a time. Their time
-is that of one batch, and they are no baseline of the gain, because a step then has more samples (or older weights).
+is that of one batch, and they are no baseline of the gain, because a step then has more samples (or older weights). An
+agent takes up to 20 minutes for a network and seed.
 """
 
 from __future__ import annotations

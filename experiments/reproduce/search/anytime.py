@@ -4,7 +4,8 @@ rlflow reproduce anytime
 rlflow reproduce anytime squeezenet1.1 --seeds 0,1,2
 
 Each unit is one run of `rlflow optimise` with its defaults, whose journal says when it has moved to which graph. The
-gains of the curve are products of ratios that the search has measured; the last column is measured anew.
+gains of the curve are products of ratios that the search has measured; the last column is measured anew. A run takes up
+to ten minutes.
 """
 
 from __future__ import annotations

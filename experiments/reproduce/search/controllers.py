@@ -180,7 +180,8 @@ def finding(records: Sequence[Record], seconds: int) -> str:
     rows = [name for name in JUDGED if any(record["controller"] == name for record in records)]
     if not rows:
         return f"Nothing is judged: the table has neither {' nor '.join(f'`{name}`' for name in JUDGED)}."
-    better, worse, longer, judged = [], [], [], 0
+    better, worse, judged = [], [], 0
+    longer: dict[str, list[float]] = {name: [] for name in rows}
     for graph in dict.fromkeys(record["graph"] for record in records):
         here = [record for record in records if record["graph"] == graph]
         learned = _best(record for record in here if record["controller"] in rows)
@@ -193,16 +194,23 @@ def finding(records: Sequence[Record], seconds: int) -> str:
             better.append(text)
         elif learned[1] < (1 - WORTH) * searched[1]:
             worse.append(text)
-        took = [float(record["minutes"]) for record in here if record["controller"] == learned[0]]
-        if 60 * (minutes := sum(took) / len(took)) > seconds:
-            longer.append(f"{graph} ({minutes:.1f} minutes)")
+        for name in rows:
+            took = [float(record["minutes"]) for record in here if record["controller"] == name]
+            if took and 60 * (minutes := sum(took) / len(took)) > seconds:
+                longer[name].append(minutes)
     named = " and ".join(f"`{name}`" for name in rows)
     return (
         f"By the mean of the seeds, {'the better one of ' * (len(rows) > 1)}{named} gains over {BETTER:.0%} more than "
         f"every search on {_listed(better, judged)}. It gains over {WORTH:.0%} less than the best search on "
-        f"{_listed(worse, judged)}. It took longer than the {seconds} s of a search on "
-        f"{_listed(longer, judged)}. Graphs on which nobody gains {WORTH:.0%} do not count."
+        f"{_listed(worse, judged)}. {' '.join(_longer(name, took, seconds, judged) for name, took in longer.items())} "
+        f"Graphs on which nobody gains {WORTH:.0%} do not count."
     )
+
+
+def _longer(name: str, minutes: Sequence[float], seconds: int, judged: int) -> str:
+    """Returns a sentence on the graphs on which a row took longer than a search."""
+    most = f": up to {max(minutes):.1f} minutes" if minutes else ""
+    return f"`{name}` took longer than the {seconds} s of a search on {len(minutes)} of {judged} graphs{most}."
 
 
 def _listed(some: Sequence[str], judged: int) -> str:

@@ -4,7 +4,7 @@ rlflow reproduce end-to-end
 
 A hill climb from the cleaned input graph measures its candidates (`controller.search.climb`). The ratio in the table
 comes from a new measurement of the final graph against the input. At full scale a climb measures no further candidate
-after 15 minutes, or after `--seconds`.
+after 15 minutes, or after `--seconds`. A unit takes up to 20 minutes.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ rlflow reproduce never-slower
 rlflow reproduce never-slower --models my-models other.onnx
 
 The clock chooses the graph for five minutes. The end-to-end measurement of the run then decides whether it is kept: a
-graph that is not faster gives way to the model itself. The ratio in the table comes from yet another measurement, which
-decides nothing; see `experiments.reproduce.search.default_runs`.
+graph that is not faster gives way to the model itself. A run takes up to ten minutes. The ratio in the table comes from
+yet another measurement, which decides nothing; see `experiments.reproduce.search.default_runs`.
 """
 
 from __future__ import annotations

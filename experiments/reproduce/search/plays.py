@@ -95,6 +95,11 @@ class Player:
         """Whether it learns, from the settings of the row."""
         return bool(load_config(self.preset, {"controller": self.controller}, self.settings).learns_in)
 
+    @property
+    def dreams(self) -> bool:
+        """Whether it needs a world model, by the settings of the row."""
+        return load_config(self.preset, {"controller": self.controller}, self.settings).uses_world_model
+
     def changes(self, scale: str) -> tuple[str, ...]:
         """Returns the changes of its preset at a scale."""
         return () if scale == "full" and self.preset in AS_PUBLISHED else SCHEDULES[scale]

@@ -3,8 +3,8 @@
 rlflow reproduce repeats
 rlflow reproduce repeats --busy
 
-The same graph is optimised with several seeds and the defaults, in up to ten minutes each; the last measurement of
-each result decides nothing.
+The same graph is optimised with several seeds and the defaults; a run takes up to ten minutes, and the last measurement
+of its result decides nothing.
 With `--busy`, processes that compute and move memory keep all cores but one busy during the search and the
 measurements.
 """

@@ -5,7 +5,8 @@ rlflow reproduce mechanisms
 Each mechanism is left out alone, and all of them together, at the settings of the preset `demo`. A mechanism moves a
 figure if leaving it out changes the figure beyond chance and beyond the spread of the seeds (see `VERDICT`). A unit of
 work is one graph, setting and seed. The order is breadth first, so that whatever is finished says something of every
-mechanism: all settings of the first seed come before the second seed.
+mechanism: all settings of the first seed come before the second seed. On one core, the settings of a graph and seed
+take 37 minutes (SqueezeNet1.1) to two hours (BERT-Base).
 """
 
 from __future__ import annotations

@@ -42,27 +42,7 @@ def test_one_table_that_fails_does_not_keep_the_others_from_being_made(
 def test_every_table_says_what_it_is_how_it_is_made_and_how_long_it_takes(name: str) -> None:
     text = reproduce.load(name).description
     assert f"rlflow reproduce {name}" in text and len(text.splitlines()) > 3
-    assert re.search(r"\b(seconds?|minutes?|hours?)\b|Nothing is run", text)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(
-            "headline",
-            "fig-runtime",
-            "fig-search",
-            "fig-modelfree",
-            "fig-wmloss",
-            "fig-dreamreward",
-            "fig-pairwise",
-            "steptime",
-        ),
-        *("accuracy", "discrepancy", "discrepancy-rules", "baselines", "table1", "table2", "table3", "controllers"),
-    ],
-)
-def test_help_says_how_long_a_table_takes(name: str) -> None:
-    assert re.search(r"\btakes?\b[^.]*\b(minute|hour|day)s?\b", reproduce.load(name).description)
+    assert re.search(r"\b(takes?|took)\b[^.]*\b(second|minute|hour|day)s?\b|Nothing is run", text)
 
 
 def test_a_quick_look_takes_tiny_graphs_and_two_seeds() -> None:

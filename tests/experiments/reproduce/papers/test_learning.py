@@ -70,9 +70,13 @@ def test_notes_say_how_the_schedule_of_the_papers_is_cut() -> None:
     assert cut in "\n".join(table3.notes_of(table3.WORLDS))
     assert "100 of 1,000 epochs of the controller in the dream and 200 of 2,000 epochs" in cuts_of(["paper-cut"])[0]
     longer = presets_of(chosen_players(PLAYERS, argparse.Namespace(long=True)))
-    assert longer.endswith("`ppo real` and `ppo dream` have the preset `best`."), "nothing is cut"
+    assert "`ppo real` and `ppo dream` have the preset `best`." in longer and "cut" not in longer
     ours = presets_of({"ppo dream": PLAYERS["ppo dream"]})
-    assert ours.startswith("`ppo dream` has the preset `demo`. `demo` is the schedule of `best` cut to 200 of 600 epis")
+    assert ours.startswith(
+        "`ppo dream` has the preset `demo`. At full scale, `ppo dream` has other rounds: recollect.rounds=4,"
+    )
+    assert "`demo` is the schedule of `best` cut to 200 of 600 epis" in ours
+    assert "rounds" not in presets_of({"ppo real": PLAYERS["ppo real"]}), "what learns for real has none"
 
 
 @pytest.mark.parametrize("row", DREAMED)

@@ -134,10 +134,12 @@ def test_learning_wins_only_where_it_gains_more_than_every_search() -> None:
     said = finding(records, 400)
     assert "1 of 3 graphs: won (ppo dream 21.5 %, taso 20.0 %)" in said
     assert "1 of 3 graphs: lost (mcts 19.0 %, taso 20.0 %)" in said
-    assert "longer than the 400 s of a search on 0 of 3 graphs" in said
+    assert "`mcts` took longer than the 400 s of a search on 0 of 3 graphs." in said
     assert "the better one of `ppo dream` and `mcts` gains" in said
     slow = [each | {"minutes": 9.0} if each["graph"] == "won" else each for each in records]
-    assert "search on 1 of 3 graphs: won (9.0 minutes)" in finding(slow, 400)
+    said = finding(slow, 400)
+    assert "`ppo dream` took longer than the 400 s of a search on 1 of 3 graphs: up to 9.0 minutes." in said
+    assert "`mcts` took longer than the 400 s of a search on 0 of 3 graphs." in said
 
 
 def test_only_rows_that_the_table_has_are_judged() -> None:
