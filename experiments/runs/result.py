@@ -268,9 +268,10 @@ class Result:
         """Returns the warnings of `dream_alarms` for the round whose policy was evaluated, and that of `cut_off`."""
         alarms = dream_alarms(self.accuracy, self.plans if self.rounds else None, self.last_round)
         if self.cut_off:
+            steps = f"{self.cut_off} step{'s' * (self.cut_off > 1)}"
             alarms.append(
-                f"The limit of {self.cut_off} step{'s' * (self.cut_off > 1)} ended an episode at the graph that was exported: longer episodes "
-                f"may find more, with --set environment.max_steps={2 * self.cut_off}."
+                f"The limit of {steps} ended an episode at the graph that was exported: longer episodes may find more, "
+                f"with --set environment.max_steps={2 * self.cut_off}."
             )
         return alarms
 
