@@ -91,6 +91,9 @@ class RecollectConfig:
 
     Attributes:
       rounds: number of rounds; 0: the world model learns from random play only.
+      more: number of rounds that may be added, one after another, as long as the policy's last dream is not to be
+        trusted: its plans are over 3 points from what they really save, or it offers less than 98 % of the rewrites
+        that really pay along them.
       episodes: number of real episodes of the policy that each round adds to all earlier episodes.
       dreamed: fraction of these episodes in which the policy carries out a plan that it has dreamed, without the
         rewrites that turn out to be illegal; in the others it sees the real states.
@@ -106,6 +109,7 @@ class RecollectConfig:
     """
 
     rounds: int = 0
+    more: int = 0
     episodes: int = 100
     dreamed: float = 0.5
     searched: float = 0.0
@@ -117,6 +121,7 @@ class RecollectConfig:
 
     def __post_init__(self) -> None:
         require_between("rounds", self.rounds, 0, 99)
+        require_between("more", self.more, 0, 99)
         require_between("episodes", self.episodes, 1)
         require_between("dreamed", self.dreamed, 0, 1)
         require_between("searched", self.searched, 0, 1)
@@ -130,6 +135,11 @@ class RecollectConfig:
         require_between("uncertain", self.uncertain, 0, 1)
         require_between("steps", self.steps, 1)
         require_between("learning_rate", self.learning_rate, 0)
+
+    @property
+    def most(self) -> int:
+        """The largest number of rounds; without any, none is added."""
+        return self.rounds + self.more if self.rounds else 0
 
 
 @dataclasses.dataclass(frozen=True)

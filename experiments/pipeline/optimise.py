@@ -186,18 +186,18 @@ def train(request: Request, part: str, progress: ProgressDisplay) -> None:
             best_real, shown = None if best is None else 100 * best.improvement, 0
         else:
             learning = Learning(run, loaded)
-            rows = [learning.round_row(number) for number in range(shown + (part == CONTROLLER))]
+            rows = learning.round_rows() if part == CONTROLLER else [learning.round_row(each) for each in range(shown)]
             shown = learning.best_round() if part == CONTROLLER else shown
             accuracy = learning.accuracy(shown)
     updates = run.metrics.read(of_round(STAGE, shown)) if part == CONTROLLER else []
-    last, plans = request.config.recollect.rounds, rows[shown]["plans"] if part == CONTROLLER and rows else None
+    plans = rows[shown]["plans"] if part == CONTROLLER and rows else None
     print_training(
         f"{request.model} · {part}",
         accuracy,
         rows,
         updates,
         best_real,
-        dream_alarms(accuracy, plans, last),
+        dream_alarms(accuracy, plans, max(request.config.recollect.rounds, len(rows) - 1)),
         run.directory.counts(leaving_out=set_apart(rows)),
         str(run.directory.path),
     )

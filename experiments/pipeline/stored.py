@@ -31,7 +31,7 @@ from experiments.pipeline.loading.load import Loaded, load, load_model
 from experiments.pipeline.loading.waypoints import restore_waypoints
 from experiments.runs.directory import RunDirectory
 from experiments.runs.progress import ProgressDisplay, SilentProgress
-from experiments.runs.rounds import SWEEP, first_of, played_round
+from experiments.runs.rounds import SWEEP, first_of, last_round, played_round
 from experiments.runs.run import Run, import_tensorflow, of_round, seed_for
 from taso_ext import OnnxModel, RuleSet
 
@@ -108,7 +108,7 @@ class StoredRun:
         self.manifest: Mapping[str, Any] = self.directory.stored("manifest.json", lambda commands: dict(commands[-1]))
         with self.directory.reading("manifest.json"):
             self.model = model or str(self.manifest["model"])
-        last = self.config.recollect.rounds if self.config.uses_world_model else 0
+        last = last_round(self.directory, self.config)
         if round is not None and not 0 <= round <= last:
             raise UserError(f"{self.path} has the rounds 0 to {last}, but round {round} was asked for.")
         self.round = played_round(self.directory, self.config) if round is None else round
@@ -300,13 +300,14 @@ class StoredRun:
             wanted = None if config.collect.steps else config.collect.episodes
             for path, first in self._shards_in(self.first.checkpoint(EPISODES), wanted):
                 yield Shard(path, first, self.seed(COLLECT))
-        for number in range(1, config.recollect.rounds + 1):
+        last = last_round(self.directory, config)
+        for number in range(1, last + 1):
             stage = of_round(RECOLLECT, number)
             if self.directory.finished(stage):
                 played = self.directory.checkpoint(of_round(RECOLLECTED, number))
                 for path, first in self._shards_in(played, config.recollect.episodes):
                     yield Shard(path, first, self.seed(f"{stage} {first}"))
-        for number in range(config.recollect.rounds + 1):
+        for number in range(last + 1):
             if config.learns_in == "mixed" and self.directory.finished(of_round(TRAINING, number)):
                 yield from self._mixed_shards(number)
 

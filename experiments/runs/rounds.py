@@ -1,8 +1,8 @@
 """The rounds of a run with a world model, and the one whose policy plays.
 
-What a policy plans in the dream of its round is tried in reality in every round (`Learning.plans`). A later round knows
-more, but its policy may have found a mistake of its dream that no earlier one had found. So the round is taken whose
-plans really save most.
+What a policy plans in the dream of its round is tried in reality in every round (`Learning.plans`). As long as the last
+dream is not to be trusted, a round may be added. A later round knows more, but its policy may have found a mistake of
+its dream that no earlier one had found. So the round is taken whose plans really save most.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from experiments.config.run import RunConfig
 from experiments.errors import DamagedRun
 from experiments.runs.directory import RunDirectory
+from experiments.runs.result import is_far, omits
 from experiments.runs.run import of_round
 
 EXPLOIT = "exploit"
@@ -42,6 +43,25 @@ def first_of(directory: RunDirectory) -> RunDirectory:
 def plans_file(number: int) -> str:
     """Returns the name of the file of a round's plans in the directory of a run."""
     return f"checkpoints/{of_round(EXPLOIT, number)}.json"
+
+
+def last_round(directory: RunDirectory, config: RunConfig) -> int:
+    """Returns the number of the last round of a run, by what its dreams have promised so far; 0 without a world model.
+
+    Raises:
+      DamagedRun: a file cannot be read.
+    """
+    if not config.uses_world_model:
+        return 0
+    last = config.recollect.rounds
+    while last < config.recollect.most and directory.stored(plans_file(last), _are_doubtful):
+        last += 1
+    return last
+
+
+def _are_doubtful(plans: Mapping[str, Any] | None) -> bool:
+    """Returns whether plans were tried, and their dream is not to be trusted."""
+    return plans is not None and (is_far(plans.get("gap")) or omits((), plans))
 
 
 def best_round(plans: Sequence[Mapping[str, Any]]) -> int:

@@ -64,7 +64,7 @@ class Target:
         return "-".join([self.name, *(f"{key}{value}" for key, value in self.changes.items())])
 
 
-WITHOUT_EFFECT = {"recollect": ("rounds",), "collect": ("processes",)}
+WITHOUT_EFFECT = {"recollect": ("rounds", "more"), "collect": ("processes",)}
 """Settings that only say how much is done and by how many processes. They change no finished result: rounds can be
 added later."""
 REMOVED: Mapping[str, Any] = {

@@ -82,6 +82,7 @@ _SMALL = (
     "ppo.batch=8",
     "ppo.epochs=1",
     "recollect.rounds=1",
+    "recollect.more=0",
     "recollect.episodes=4",
     "recollect.steps=4",
 )
@@ -105,6 +106,7 @@ _AFFORDABLE = (
     "ppo.updates=100",
     "ppo.batch=64",
     "recollect.rounds=1",
+    "recollect.more=0",
     "recollect.steps=400",
     "recollect.searched=0",
 )

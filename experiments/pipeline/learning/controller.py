@@ -244,7 +244,7 @@ def _saturating(config: RunConfig, loaded: Loaded, limits: SearchLimits) -> dict
 def _learned_in_the_dream(run: Run, loaded: Loaded, first: Run | None) -> Prepared:
     """Trains all rounds and returns the controller of the best one."""
     learning = Learning(run, loaded, first)
-    rows = [learning.round_row(number) for number in range(run.config.recollect.rounds + 1)]
+    rows = learning.round_rows()
     best = learning.best_round()
     facts = TrainingFacts(len(learning.collected()), learning.accuracy(best), rounds=rows)
     return Prepared(learning.controller(best), learning.best_episode(), facts)

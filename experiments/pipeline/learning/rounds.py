@@ -41,7 +41,7 @@ from experiments.pipeline.learning.world_model import RoundModel, train_further,
 from experiments.pipeline.loading.load import Loaded
 from experiments.runs.directory import finite
 from experiments.runs.result import omits
-from experiments.runs.rounds import EXPLOIT, best_round, keep_played_round, plans_file
+from experiments.runs.rounds import EXPLOIT, best_round, keep_played_round, last_round, plans_file
 from experiments.runs.run import Run, in_round, of_round, start_tensorflow
 from worldmodel.accuracy.omissions import Offers
 from worldmodel.data.episodes import EpisodeBuffer, replayed
@@ -114,7 +114,7 @@ class Learning:
             )
         restore_timings(run.directory, self.loaded)
         if not run.directory.finished(stage):
-            most = share_of(self.loaded, run.config.recollect.rounds + 2, number)  # the last one is of the evaluation
+            most = share_of(self.loaded, run.config.recollect.most + 2, number)  # the last one is of the evaluation
             plans = best_plans(replayed(env, training))
             time_batch(run, self.loaded, plans, stage, in_round(TIMINGS_TITLE, number), most)
         return replayed(env, training), replayed(env, held_out)
@@ -253,9 +253,21 @@ class Learning:
         facts = {"round": number, "episodes": len(training), "real_steps": training.num_transitions}
         return facts | (accuracy[-1] if accuracy else {}) | {"plans": self.plans(number)}
 
+    @property
+    def last_round(self) -> int:
+        """The number of the last round, by what the dreams have promised so far; see `experiments.runs.rounds`."""
+        return last_round(self.run.directory, self.run.config)
+
+    def round_rows(self) -> list[dict[str, Any]]:
+        """Trains all rounds, one after another, and returns their rows; see `round_row`."""
+        rows: list[dict[str, Any]] = []
+        while len(rows) <= self.last_round:
+            rows.append(self.round_row(len(rows)))
+        return rows
+
     def best_round(self) -> int:
         """Returns the number of the round whose policy plays, and keeps it; see `experiments.runs.rounds`."""
-        number = best_round([self.plans(number) for number in range(self.run.config.recollect.rounds + 1)])
+        number = best_round([self.plans(number) for number in range(self.last_round + 1)])
         keep_played_round(self.run.directory, number)
         return number
 
@@ -269,7 +281,7 @@ class Learning:
         return played if few_timings(self.loaded) is None else replayed(self.loaded.env, played)
 
     def _own_play(self) -> list[EpisodeBuffer]:
-        return [*self._played.values(), *self._mixed(self.run.config.recollect.rounds)]
+        return [*self._played.values(), *self._mixed(self.last_round)]
 
 
 def _dreamed_and_real(learning: Learning, number: int, controller: Controller) -> dict[str, Any]:

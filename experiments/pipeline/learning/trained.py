@@ -27,7 +27,7 @@ from experiments.pipeline.learning.rounds import STAGE, learner
 from experiments.pipeline.learning.world_model import BUNDLE, MDN_RNN
 from experiments.pipeline.loading.load import Loaded
 from experiments.runs.directory import RunDirectory, differences
-from experiments.runs.rounds import EXPLOIT, first_of, played_round
+from experiments.runs.rounds import EXPLOIT, first_of, last_round, played_round
 from experiments.runs.run import Run, of_round, start_tensorflow
 
 FIXED = ("controller", "world", "world_model", "dream", "recollect", "options", *OF_CONTROLLERS)
@@ -125,7 +125,7 @@ class TrainedRun:
     @property
     def last_round(self) -> int:
         """The number of the last round."""
-        return self.config.recollect.rounds if self.config.uses_world_model else 0
+        return last_round(RunDirectory(self.path, resumed=True), self.config)
 
     def checkpoint(self, name: str) -> Path:
         """Returns the path of an artefact of the round whose policy plays."""

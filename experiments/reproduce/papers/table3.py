@@ -3,8 +3,9 @@
 rlflow reproduce table3
 rlflow reproduce table3 squeezenet1.1 --worlds "best, on paper" --seeds 0,1 --temperatures 0,1,2
 
-The temperature acts while the policy is trained; one world model a seed serves all temperatures. In a deterministic
-world a temperature has nothing to act on, so that there are four:
+The temperature acts while the policy is trained. One world model of random play a seed serves all temperatures; a round
+of recollection then adds what the policy of a temperature plays. In a deterministic world a temperature has nothing to
+act on, so that there are four:
 
     paper, on paper      the published model as built (preset `paper-cut`: a tenth of its episodes and epochs), roofline
     best, on paper       this project's model (preset `demo` with a larger round of recollection), roofline
@@ -56,7 +57,7 @@ NAME = "table3"
 KEY = "dream.temperature"
 SEEDS = {"smoke": "0", "full": "0,1,2,3,4"}
 DEFAULT = {"smoke": "0,2", "full": "0,0.1,0.5,0.75,1,1.2,1.5,1.75,2,2.5,3"}
-ROUND = ("recollect.rounds=1", "recollect.episodes=100", "recollect.steps=600", "ppo.updates=100")
+ROUND = ("recollect.rounds=1", "recollect.more=0", "recollect.episodes=100", "recollect.steps=600", "ppo.updates=100")
 NOISY = ("device=cpu", "evaluate.climb_seconds=0", *ROUND, "dream.noise=true")
 RECORDED = COMMITTED / NAME / "cpu.sqlite"
 """Made by `rlflow costs record bert-l2-h128 --walks 300`, five times `--again`, and `export --kernels-alone`."""

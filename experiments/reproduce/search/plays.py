@@ -58,13 +58,13 @@ SMALL = (
     *("ppo_real.updates=2", "ppo_real.batch=2", "ppo_real.horizon=4", "ppo_real.epochs=1"),
     *("mcts.iterations=1", "mcts.games=2", "mcts.warm_up=2", "mcts.simulations=4"),
     *("xrlflow.updates=1", "xrlflow.batch=2", "xrlflow.epochs=1", "xrlflow.width=8", "xrlflow.layers=2"),
-    *("recollect.episodes=4", "recollect.steps=10"),
+    *("recollect.more=0", "recollect.episodes=4", "recollect.steps=10"),
     *("cmaes.generations=1", "cmaes.population=4", "cmaes.rollouts=1", "cmaes.features=4", "cmaes.keys=4"),
     *("mpc.plans=8", "mpc.elites=2", "mpc.iterations=1", "mpc.horizon=3", "mpc.replan=3"),
 )
 """Changes that make everything that learns small, for a quick look, also where a row makes it large."""
 ROUNDS = (
-    *("recollect.rounds=4", "recollect.episodes=50", "recollect.steps=300"),
+    *("recollect.rounds=4", "recollect.more=0", "recollect.episodes=50", "recollect.steps=300"),
     *("ppo.updates=50", "cmaes.generations=50"),
 )
 """Rounds of recollection with half of the usual work each: what two rounds take mends a dream more often in four."""

@@ -19,6 +19,7 @@ from experiments.pipeline.learning.rounds import Learning
 from experiments.pipeline.loading.load import load
 from experiments.runs.directory import RunDirectory
 from experiments.runs.progress import make_progress
+from experiments.runs.rounds import plans_file
 from experiments.runs.run import Run
 from worldmodel.accuracy import exploit
 from worldmodel.accuracy.exploit import ComparedPlan, Comparison, compare
@@ -104,6 +105,26 @@ def test_what_a_dream_omits_weighs_more_until_it_omits_little(
     assert asked == [omits, omits]
     training, rounds = (learning.run.config.world_model.mdn_rnn_training, learning.run.config.refit(omits))
     assert rounds.mask_emphasis == training.mask_emphasis + 3 * omits
+
+
+@pytest.mark.parametrize(
+    ("rounds", "gaps", "trained"),
+    [(1, [9.0, 0.1, 9.0], 2), (1, [0.1, 9.0, 9.0, 9.0], 4), (1, [0.1, 9.0, 0.1], 3), (0, [9.0, 9.0], 1)],
+)
+def test_rounds_are_added_as_long_as_the_last_dream_is_not_to_be_trusted(
+    rounds: int, gaps: Sequence[float], trained: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `more=2` there are at most two, and none if no recollection is asked for."""
+
+    def row(self: Learning, number: int) -> dict[str, Any]:
+        plans = {"gap": gaps[number], "skipping_percent": float(number)}
+        self.run.directory.write_json(plans_file(number), plans)
+        return {"round": number, "plans": plans}
+
+    monkeypatch.setattr(Learning, "round_row", row)
+    learning = learning_of(tmp_path, f"recollect.rounds={rounds}", "recollect.more=2", "controller=ppo", "world=dream")
+    assert [each["round"] for each in learning.round_rows()] == list(range(trained))
+    assert learning.last_round == trained - 1
 
 
 SMALL = (
