@@ -5,9 +5,10 @@
     rlflow reproduce controllers --executor ray --address HOST:PORT
 
 A unit is done when its file exists. The driver, which is the process of the command, writes these files as results
-arrive, so that machines need not share a disk; after a restart the same command goes on with what is missing. Units of
-one lane run one after another, if possible on the machine of the first. Units that measure times need the resource
-`clock`, of which every machine has one. If a machine is lost, Ray runs its units again on another one.
+arrive, so that machines need not share a disk; after a restart the same command goes on with what is missing. A machine
+that shares the driver's folder writes the files of its units itself, so that one which ends after the driver was killed
+is not lost. Units of one lane run one after another, if possible on the machine of the first. Units that measure times
+need the resource `clock`, of which every machine has one. If a machine is lost, Ray runs its units again on another.
 
 Ray is an extra (`pip install -e ".[ray]"`) and is imported when it is used. The machines need RLFlow too, in the
 version of the driver.
