@@ -16,20 +16,9 @@ from tests.docs.commands import PAGES, ROOMS, ROOT, Command, at_smoke_scale, blo
 
 ALL = [command for page in (*PAGES, *ROOMS) for command in commands(page)]
 WITH_RLFLOW = [page for page in PAGES if any(command.words[0] == "rlflow" for command in commands(page))]
-COSTS = ROOT / "environment/costs/README.md"
-"""The room with commands that run nowhere else."""
 FIRST_RUN = ROOT / "docs/tutorials/first-run.md"
 LIBRARY = ROOT / "docs/how-to/library.md"  # tests/integration/test_library.py runs it
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-ELSEWHERE = {
-    "dreamer": "tests/integration/test_own_controller.py has controllers of others",
-    "saturation": "tests/controller/saturation; within its usual limits it takes minutes, even on tiny networks",
-    "xrlflow": "tests/integration/test_xrlflow.py",
-    "FILE.sqlite": "tests/integration/test_stored.py replays prices",
-    "costs prior": "it times the kernels of all networks, which takes hours",
-    "rules generate": "tests/taso_ext/generator",
-}
-"""Parts of the commands of rooms that do not run here, and where they do."""
 
 
 def name_of(value: object) -> str:
@@ -78,8 +67,6 @@ def run_commands(page: Path, *, with_learning: bool) -> list[str]:
         learns = words[:2] == ["rlflow", "train"] or "ppo" in words or "sweep" in words or "reproduce" in words
         if words[0] != "rlflow" or words[1:3] == ["reproduce", "all"] or (learns and not with_learning):
             continue
-        if page in ROOMS and (words[1] == "reproduce" or any(part in command.text for part in ELSEWHERE)):
-            continue
         assert main(at_smoke_scale(words)) == 0, command
         run.append(command.text)
     return run
@@ -98,7 +85,7 @@ def test_the_first_run_goes_as_its_page_says(place: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("page", [*WITH_RLFLOW, COSTS], ids=name_of)
+@pytest.mark.parametrize("page", WITH_RLFLOW, ids=name_of)
 def test_the_commands_of_a_page_run_in_their_order(page: Path, place: Path, untraced: None) -> None:
     if any(re.search(r"runs/RUN", command.text) for command in commands(page)):  # a page about a run that is there
         made = ["optimise", "squeezenet1.1", "-o", "made.onnx", "--controller", "ppo"]
