@@ -49,7 +49,7 @@ class Snapshot(NamedTuple):
     fresh: bool
     best_cost_ms: float
     steps: int
-    limit: int
+    limit: int | None
 
 
 class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]]):
