@@ -43,6 +43,7 @@ COLUMNS = {
     "IQM": "mean of the middle half of the seeds",
     "real_steps": "steps of the exact engine in the run by the clock, mean",
     "dreamed_steps": "steps in dreams, mean",
+    "evaluations": "graphs that were priced, mean",
     "kernels": "kernels that were timed, mean",
     "graphs": "whole graphs that were timed, mean",
     "minutes": f"for everything but the last measurement, mean; `{BY_CLOCK}` is counted in `never-slower`",
@@ -50,7 +51,7 @@ COLUMNS = {
 FORMATS = {
     **dict.fromkeys(("paper", "basic", "gap", "priced", "clock", "low", "high", "IQM"), ".2f"),
     **dict.fromkeys(("illegal", "minutes"), ".1f"),
-    **dict.fromkeys(("real_steps", "dreamed_steps", "kernels", "graphs"), ",.0f"),
+    **dict.fromkeys(("real_steps", "dreamed_steps", "evaluations", "kernels", "graphs"), ",.0f"),
 }
 
 
@@ -102,6 +103,7 @@ def rows_of(on_paper: Sequence[Record], found: Inferences) -> Iterator[Record]:
                 "priced": mean_of(clocked, "own"),
                 **(saved("clock", ratios) if ratios else dict.fromkeys(("clock", "low", "high", "IQM"), UNDEFINED)),
                 **{key: mean_of(clocked, key) for key in ("real_steps", "dreamed_steps", "minutes")},
+                "evaluations": mean_of(clocked, "cost_evaluations"),
                 "kernels": mean_of(clocked, "kernel_timings"),
                 "graphs": mean_of(clocked, "end_to_end_timings"),
             }

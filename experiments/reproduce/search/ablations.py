@@ -17,7 +17,7 @@ from typing import NamedTuple
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
 from experiments.reproduce.search.controllers import PLAYERS, QUICK
-from experiments.reproduce.search.plays import ON_PAPER, Player, units_of
+from experiments.reproduce.search.plays import COUNTED, ON_PAPER, Player, counts_of, units_of
 from experiments.reproduce.table import Table, interval_of_seeds, mean_of
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import RuleSet
@@ -92,11 +92,13 @@ COLUMNS = {
     "gap": "mean distance between what its dream promises and reality, in the round that plays [points]",
     "illegal": "rewrites of these dreams that are not legal in reality [%]",
     "recall": "rewrites that pay along these dreams' plans, share that the dream offers [%]",
+    **COUNTED,
     "minutes": "for everything, mean",
 }
 FORMATS = {
     **dict.fromkeys(("gain", "more", "low", "high", "gap", "illegal"), ".2f"),
     **dict.fromkeys(("recall", "minutes"), ".1f"),
+    **dict.fromkeys(COUNTED, ",.0f"),
 }
 
 
@@ -148,6 +150,7 @@ def _row(graph: str, base: str, name: str, runs: Mapping[int, Record], without: 
     return row | {
         "gain": mean_of(list(runs.values()), "own"),
         **{key: mean_of(list(runs.values()), key) for key in ("gap", "illegal", "recall", "minutes")},
+        **counts_of(list(runs.values())),
     }
 
 

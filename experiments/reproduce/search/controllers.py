@@ -21,7 +21,7 @@ from controller.registry import require_name
 from experiments.errors import require_at_least
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
-from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Player, units_of
+from experiments.reproduce.search.plays import COUNTED, ON_PAPER, SECONDS, Player, counts_of, units_of
 from experiments.reproduce.table import OVER_SEEDS, WHOLE, Table, mean_of, of_seeds
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import RuleSet
@@ -74,7 +74,6 @@ PEERS: Mapping[str, Player] = {
 }
 """Rows that only other tables have: PET's rules, and equality saturation by the rounds of rules with several roots."""
 
-TIMINGS = ("kernel_timings", "end_to_end_timings")
 COLUMNS = {
     "graph": "cleaned in full",
     "controller": "the row, and the world that it learns in",
@@ -86,16 +85,12 @@ COLUMNS = {
     "learned_from": "best episode of what it has learned from, mean; credited to nobody [%]",
     "gap": "mean distance between what its dream promises and reality, in the round that plays [points]",
     "illegal": "rewrites of these dreams that are not legal in reality [%]",
-    "real_steps": "steps of the exact engine, mean",
-    "dreamed_steps": "steps in dreams, mean",
-    "evaluations": "graphs that were priced, mean",
-    "kernel_timings": "single kernels that were timed, mean",
-    "end_to_end_timings": "whole graphs that were timed, mean",
+    **COUNTED,
     "minutes": "for everything, mean",
 }
 FORMATS = {
     **dict.fromkeys(("gain", "low", "high", "IQM", "best", "random", "learned_from", "gap", "illegal"), ".2f"),
-    **dict.fromkeys(("real_steps", "dreamed_steps", "evaluations", *TIMINGS), ",.0f"),
+    **dict.fromkeys(COUNTED, ",.0f"),
     "minutes": ".1f",
 }
 
@@ -166,8 +161,8 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
                 **of_seeds("gain", own, least=0.0, largest=WHOLE),
                 "best": max(own),
                 **{key: mean_of(same, key) for key in ("random", "learned_from", "gap", "illegal")},
-                **{key: mean_of(same, key) for key in ("real_steps", "dreamed_steps", *TIMINGS, "minutes")},
-                "evaluations": mean_of(same, "cost_evaluations"),
+                **counts_of(same),
+                "minutes": mean_of(same, "minutes"),
             }
 
 

@@ -27,6 +27,7 @@ from experiments.pipeline.learning.evaluate import STAGE as EVALUATION_STAGE
 from experiments.pipeline.learning.evaluate import train_and_evaluate
 from experiments.pipeline.loading.load import Loaded, load
 from experiments.pipeline.optimise import begin_run
+from experiments.reproduce.table import mean_of
 from experiments.request import Request
 from experiments.runs.progress import ProgressDisplay
 from experiments.runs.run import Run
@@ -70,6 +71,14 @@ ROUNDS = (
 """Rounds of recollection with half of the usual work each: what two rounds take mends a dream more often in four."""
 SCHEDULES: Mapping[str, tuple[str, ...]] = {"smoke": SMALL, "full": ROUNDS}
 """Changes of the presets by scale."""
+COUNTED = {
+    "real_steps": "steps of the exact engine, mean",
+    "dreamed_steps": "steps in dreams, mean",
+    "evaluations": "graphs that were priced, mean",
+    "kernel_timings": "single kernels that were timed, mean",
+    "end_to_end_timings": "whole graphs that were timed, mean",
+}
+"""Columns of what runs have done, which `counts_of` fills."""
 AS_PUBLISHED = ("paper", "paper-cut")
 """The presets of the published model, which at full scale nothing is added to."""
 
@@ -268,6 +277,11 @@ def play(row: str, request: Request, progress: ProgressDisplay) -> Record:
         RESULT: loaded.env.replay(own.best_actions).hash,
         "curves": curves_of(run.metrics.read()),
     }
+
+
+def counts_of(records: Sequence[Record]) -> Record:
+    """Returns the means of what runs have done, in the columns of `COUNTED`."""
+    return {key: mean_of(records, "cost_evaluations" if key == "evaluations" else key) for key in COUNTED}
 
 
 def credited(evaluation: Evaluation) -> tuple[EpisodeRecord, EpisodeRecord | None]:

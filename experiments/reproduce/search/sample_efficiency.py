@@ -107,12 +107,14 @@ COLUMNS = {
     "all_kernels": "timings of kernels of all runs, mean",
     "real_steps": "steps of the exact engine, mean",
     "dreamed_steps": "steps in dreams, mean",
+    "evaluations": "graphs that were priced, mean",
     "minutes": "for everything, mean",
 }
 FORMATS = {
     **dict.fromkeys(("gain", "low", "high", "IQM", "minutes"), ".1f"),
     **dict.fromkeys(
-        ("timings", "fewest", "most", "timed", "kernels", "all_kernels", "real_steps", "dreamed_steps"), ",.0f"
+        ("timings", "fewest", "most", "timed", "kernels", "all_kernels", "real_steps", "dreamed_steps", "evaluations"),
+        ",.0f",
     ),
 }
 
@@ -204,6 +206,7 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
                 "kernels": _mean(there, "kernel_timings") if there else UNDEFINED,
                 "all_kernels": _mean(same, "kernel_timings"),
                 **{key: _mean(same, key) for key in ("real_steps", "dreamed_steps")},
+                "evaluations": _mean(same, "cost_evaluations"),
                 "minutes": sum(float(record["minutes"]) for record in same) / len(same),
             }
 

@@ -25,7 +25,7 @@ from experiments.pipeline.learning.trained import playing_config
 from experiments.pipeline.loading.load import load
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_seeds, named, run_units
 from experiments.reproduce.search.controllers import PLAYERS
-from experiments.reproduce.search.plays import ON_PAPER, SECONDS, Play, Player, best_graph, play
+from experiments.reproduce.search.plays import COUNTED, ON_PAPER, SECONDS, Play, Player, best_graph, counts_of, play
 from experiments.reproduce.table import OVER_SEEDS, WHOLE, Table, mean_of, of_seeds
 from experiments.request import Request
 from experiments.runs.progress import ProgressDisplay
@@ -68,13 +68,13 @@ COLUMNS = {
     **OVER_SEEDS,
     "share": "of the largest gain of all rows, means of the seeds [%]",
     "random": "random play with as many episodes as in its evaluation, mean [%]",
-    "steps": "steps of the exact engine on this graph, mean",
-    "minutes": "on this graph, mean",
+    **COUNTED,
+    "minutes": "mean; this and what was counted is of this graph alone",
 }
 FORMATS = {
     **dict.fromkeys(("gain", "low", "high", "IQM", "random"), ".2f"),
     **dict.fromkeys(("share", "minutes"), ".1f"),
-    "steps": ",.0f",
+    **dict.fromkeys(COUNTED, ",.0f"),
 }
 
 
@@ -241,7 +241,7 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
                 **own,
                 "share": 100 * float(own["gain"]) / most if most > 0 else "",
                 "random": mean_of(same, "random"),
-                "steps": mean_of(same, "real_steps"),
+                **counts_of(same),
                 "minutes": mean_of(same, "minutes"),
             }
 

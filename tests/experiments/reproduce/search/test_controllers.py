@@ -14,10 +14,12 @@ from controller.records import EpisodeRecord
 from controller.registry import UnknownControllerError
 from environment.substitution.env import WAYPOINT
 from experiments.cli import main
-from experiments.reproduce.search.controllers import COLUMNS, PLAYERS, TIMINGS, chosen_players, finding, rows_of
+from experiments.reproduce.search.controllers import COLUMNS, PLAYERS, chosen_players, finding, rows_of
 from experiments.reproduce.search.plays import MOST_STEPS, Play, actions_of, curves_of, rules_of
 from experiments.runs.progress import SilentProgress
 from taso_ext import CostModel, OnnxModel
+
+TIMINGS = ("kernel_timings", "end_to_end_timings")
 
 
 def record(graph: str, controller: str, own: float, *, seed: int = 0, world: str = "", **more: object) -> dict:

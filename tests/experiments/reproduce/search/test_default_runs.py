@@ -234,7 +234,8 @@ def test_the_dream_wins_only_beyond_the_intervals_and_with_few_timings() -> None
 
 def test_kernels_are_those_of_the_runs_that_come_near() -> None:
     def record(ratio: float, kernels: int) -> Record:
-        counts = {"end_to_end_timings": 4, "kernel_timings": kernels, "real_steps": 0, "dreamed_steps": 0}
+        steps = dict.fromkeys(("real_steps", "dreamed_steps", "cost_evaluations"), 0)
+        counts = {"end_to_end_timings": 4, "kernel_timings": kernels, **steps}
         return {"graph": GRAPH, "row": "taso", "ratio": ratio, "curve": [], "counts": counts, "minutes": 1.0}
 
     (row,) = sample_efficiency.rows_of([record(0.8, 64), record(0.9, 200)])
