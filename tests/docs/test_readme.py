@@ -73,12 +73,16 @@ def test_the_second_table_has_the_figures_of_the_headline() -> None:
             known |= {(row["graph"], row["row"]): row for row in csv.DictReader(lines)}
     head, *rows = table(1)
     names = {"BERT-Tiny": "bert-l2-h128"}
-    assert head == ["graph", *BY_THE_CLOCK]
+    assert head == ["graph", *BY_THE_CLOCK, "dream off by [points]", "minutes: engine, dreams"]
     shown = [(*row[0].split(", "), row[1:]) for row in rows]
     assert {names.get(graph, graph.lower()) for graph, _, _ in shown} == {graph for graph, _ in known}
     for graph, kind, cells in shown:
         figure = {"on paper": "paper", "by the clock": "clock"}[kind]
-        for name, cell in zip(BY_THE_CLOCK.values(), cells, strict=True):
+        real, dream = (known[names.get(graph, graph.lower()), name] for name in ("ppo real", "ppo dream"))
+        minutes = f"{float(real['minutes']):.0f}, {float(dream['minutes']):.0f}"
+        expected = ["–", minutes] if kind == "by the clock" else [f"{float(dream['gap']):.1f}", "–"]
+        assert cells[len(BY_THE_CLOCK) :] == expected, (graph, kind)
+        for name, cell in zip(BY_THE_CLOCK.values(), cells[: len(BY_THE_CLOCK)], strict=True):
             value = known.get((names.get(graph, graph.lower()), name), {}).get(figure, "–")
             said = value if value == "–" else f"{round(float(value), 1) + 0.0:.1f}"
             assert cell.replace("−", "-").replace("*", "") == said, (graph, kind, name)
