@@ -21,6 +21,7 @@ from experiments.cli import main
 from experiments.reports.page import extra
 from experiments.runs.result import MeasuredRatio
 from taso_ext import State
+from tests.integration.tiny_run import RECOLLECT, TINY
 
 FAST = ["--set", "measure.pairs=2", "--set", "evaluate.sampled_episodes=3", "--set", "search.budget=20"]
 ON_PAPER = ["--costs", "roofline:rtx2070"]
@@ -119,6 +120,18 @@ def test_whole_graphs_can_be_timed(tmp_path: Path) -> None:
     assert result["before"]["cost_ms"] == actions["initial_cost_ms"] > 0
     costs_ms = [result["before"]["cost_ms"], *(step["cost_ms"] for step in actions["actions"])]
     assert result["after"]["cost_ms"] == costs_ms[-1] == min(costs_ms)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("costs", ["learned:cpu", "endtoend:cpu"])
+def test_a_dream_is_learned_of_costs_that_are_no_prices_of_kernels(costs: str, tmp_path: Path) -> None:
+    """What a dream promises is compared with these costs too."""
+    output = tmp_path / "out.onnx"
+    few = [part for each in (*TINY, "collect.episodes=12", "measure.resolution=0.5") for part in ("--set", each)]
+    assert optimise("squeezenet1.1-tiny", output, "--controller", "ppo", "--costs", costs, *few, *RECOLLECT) == 0
+    result = json.loads((output.with_suffix(".run") / "result.json").read_text())
+    assert (result["costs"], result["world"]) == (costs, "dream") and result["rounds"]
+    assert all(row["plans"]["gap"] >= 0 for row in result["rounds"])
 
 
 def random_feeds(model: onnx.ModelProto, seed: int) -> dict[str, np.ndarray]:

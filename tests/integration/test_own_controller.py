@@ -228,6 +228,8 @@ def test_the_controller_of_the_page_is_trained_in_a_dream_with_its_options(capsy
         "--set",
         "recollect.rounds=1",
         "--set",
+        "recollect.more=0",
+        "--set",
         "recollect.episodes=4",
     ]
     assert optimise("dreamer", *more, "--set", "recollect.steps=2") == 0

@@ -41,7 +41,10 @@ def _made_up_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def config_of(timings: int, *assignments: str) -> RunConfig:
-    small = "environment.max_steps=6", "collect.episodes=12", "recollect.rounds=1", "evaluate.sampled_episodes=3"
+    small = (
+        *("environment.max_steps=6", "collect.episodes=12", "evaluate.sampled_episodes=3"),
+        *("recollect.rounds=1", "recollect.more=0"),
+    )
     return load_config("demo", {}, [f"costs=endtoend:cpu:timings={timings}", "device=cpu", *small, *assignments])
 
 
