@@ -255,8 +255,6 @@ class DreamConfig:
         one is sure of them (`experiments/results/accuracy/tried.md`).
       root_fraction: share of the rollouts that start at the initial graph; the others start anywhere.
       pessimism: standard deviations between the members of an ensemble by which rewards are lowered.
-      doubt: standard deviations by which what a state saves by the potential is lowered, which a dream pays at most
-        (`worldmodel.dynamics.potential`): it says nothing good of states unlike all that were visited.
       legal_from: predicted probability from which a rewrite counts as legal. A policy finds all that are wrongly
         thought legal; but of a model that was trained for a short time, a strict dream lacks rewrites that pay.
       legality: who says which rewrites are legal: the world model, or the engine, which knows exactly
@@ -271,14 +269,13 @@ class DreamConfig:
     temperature: float = 1.0
     root_fraction: float = 0.5
     pessimism: float = 0.0
-    doubt: float = 0.0
     legal_from: float = 0.98
     legality: Literal["predicted", "exact"] = "predicted"
     telescoping: bool = True
     noise: bool = True
 
     def __post_init__(self) -> None:
-        _require(self, 0, "temperature", "root_fraction", "pessimism", "doubt")
+        _require(self, 0, "temperature", "root_fraction", "pessimism")
         if not self.root_fraction <= 1:
             raise ValueError(f"'root_fraction' is a share, at most 1, but {self.root_fraction!r} came")
         if not 0.01 <= self.legal_from <= 0.99:

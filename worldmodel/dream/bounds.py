@@ -17,21 +17,14 @@ LEAST_COST = 0.01
 """The least cost of a state by the potential, as a share of the start graph's."""
 
 
-def open_account(
-    model: MdnRnn,
-    z: tf.Tensor,
-    legal: tf.Tensor,
-    past: tf.Tensor,
-    inputs: StartGraphInputs,
-    doubt: tf.Tensor | tuple[()] = (),
-) -> tf.Tensor:
+def open_account(model: MdnRnn, z: tf.Tensor, legal: tf.Tensor, past: tf.Tensor, inputs: StartGraphInputs) -> tf.Tensor:
     """Returns the account of B rows that begin in states: float32 [B, 2].
 
     If z holds costs, the first column is what the potential has to be taken from to be the state's cost, as a share of
     the cost of the start graph. Otherwise it is the potential of the state whose savings are all paid. The second is
     what rewards have promised beyond what was paid.
     """
-    saved = model.saved(legal, past, inputs, doubt)
+    saved = model.saved(legal, past, inputs)
     if model.cost.per_reward is not None:
         saved = 1.0 / model.cost.reward_scale(z, inputs) + saved / 100.0
     return tf.stack([saved, tf.zeros_like(saved)], axis=1)
@@ -45,7 +38,6 @@ def bounded(
     legal: tf.Tensor,
     past: tf.Tensor,
     inputs: StartGraphInputs,
-    doubt: tf.Tensor | tuple[()] = (),
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the rewards of steps that are paid [B], and the account after them.
 
@@ -53,10 +45,9 @@ def bounded(
       reward: [B], as predicted for the steps.
       z: [B, Z], before the steps.
       legal, past: bool [B, A + 1], after them.
-      doubt: see `MdnRnn.saved`; the same for all states of a row.
     """
     offset, owed = tf.unstack(account, axis=1)
-    saved = model.saved(legal, past, inputs, doubt)
+    saved = model.saved(legal, past, inputs)
     if model.cost.per_reward is None:
         paid = tf.minimum(reward + owed, saved - offset)
         offset += paid

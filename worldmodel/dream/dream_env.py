@@ -174,7 +174,6 @@ class DreamEnv:
             tf.constant(config.pessimism, tf.float32),
             tf.constant(legal_logit(config.legal_from), tf.float32),
             self._numbers if config.telescoping else (),
-            tf.constant(config.doubt, tf.float32) if config.doubt else (),
         )
         self._starts, self._roots, self._root_fraction = starts, roots, config.root_fraction
         self._xla = xla
@@ -249,8 +248,7 @@ class DreamEnv:
         ledger = open_ledger(state.action_mask, self._numbers, self._remembered)
         model = self._model.mdn_rnn
         bits = state.action_mask, state.past
-        asked = model, state.z, *bits, self._codes.inputs, self._settings.doubt
-        account = open_account(*asked) if model.has_potential else ()
+        account = open_account(model, state.z, *bits, self._codes.inputs) if model.has_potential else ()
         return state._replace(ledger=ledger, account=account)
 
     def _draw(self, batch: int, seed: tf.Tensor) -> tf.Tensor:

@@ -76,14 +76,12 @@ class DreamSettings(NamedTuple):
       pessimism: how many standard deviations between the members of an ensemble are subtracted from rewards.
       threshold: logit above which a rewrite counts as legal.
       numbers: float64 [2, A + 1], see `settlement.draw_numbers`; () if the rewards of the dream do not telescope.
-      doubt: see `MdnRnn.saved`.
     """
 
     temperature: tf.Tensor
     pessimism: tf.Tensor
     threshold: tf.Tensor
     numbers: tf.Tensor | tuple[()] = ()
-    doubt: tf.Tensor | tuple[()] = ()
 
 
 def dream_step(
@@ -127,7 +125,7 @@ def dream_step(
         )  # fmt: skip
     account = state.account
     if not isinstance(account, tuple):
-        reward, account = bounded(model, account, reward, state.z, mask, past, codes.inputs, settings.doubt)
+        reward, account = bounded(model, account, reward, state.z, mask, past, codes.inputs)
     drawn = _drawn(model, predictions, settings.temperature, seed)
     if model.cost.per_reward is not None:  # rewards are not drawn, and neither is the cost that they add up to
         drawn = with_last(drawn, model.cost.after(state.z, reward))

@@ -192,27 +192,17 @@ class MdnRnn(snt.Module):
         """Whether states have a potential, see `MdnRnnConfig.potential`."""
         return self.config.potential and (self.sizes.cost_in_latent or self.sizes.telescopes) and not self._of_state
 
-    def saved(
-        self, legal: tf.Tensor, past: tf.Tensor, inputs: StartGraphInputs, doubt: tf.Tensor | tuple[()] = ()
-    ) -> tf.Tensor:
+    def saved(self, legal: tf.Tensor, past: tf.Tensor, inputs: StartGraphInputs) -> tf.Tensor:
         """Returns what states save by the potential: [n], in the unit of a `Potential`, up to a constant.
 
         Args:
           legal, past: bool [n, A + 1].
-          doubt: how many of its standard deviations this is lowered by; (): by none.
         """
         bits = tf.cast(tf.concat([legal, past], axis=1), tf.float32)
         potential, by_bit = inputs.potential, tf.transpose(bits)
         products = tf.gather(by_bit, potential.pairs[:, 0]) * tf.gather(by_bit, potential.pairs[:, 1])
         of_products = tf.linalg.matvec(products, potential.weights, transpose_a=True)
-        saved = tf.linalg.matvec(bits, tf.reshape(tf.transpose(potential.bits), [-1])) + of_products
-        if isinstance(doubt, tuple):
-            return saved
-        features = tf.math.unsorted_segment_sum(
-            tf.concat([by_bit, products], axis=0), potential.groups, tf.shape(potential.centre)[0]
-        )
-        distance = features - potential.centre[:, tf.newaxis]
-        return saved - doubt * tf.norm(tf.matmul(potential.root, distance, transpose_a=True), axis=0)
+        return tf.linalg.matvec(bits, tf.reshape(tf.transpose(potential.bits), [-1])) + of_products
 
     def initial_state(self, batch: int | tf.Tensor) -> snt.LSTMState:
         """Returns the zero state at the start of an episode: hidden and cell [batch, H]."""

@@ -9,10 +9,6 @@ The weight of a bit is that of its rule plus a part of its own, which ridge regr
 at a site is taken from the other sites of its rule. Where kernels are fused, a rewrite saves something only beside
 another one. Products are of bits near each other, and have one weight for all sites: that of the two rules, the kinds
 of their bits and the distance between their sites. Those are taken that explain most of what single bits leave.
-
-Ridge regression is the mean of a posterior distribution, and this also says how sure it is. Its standard deviation is
-small where states like those that were visited are, and large where a dream has bits together that never were. It is
-that of the part that all sites share: the numbers of each rule's bits, and the products.
 """
 
 from __future__ import annotations
@@ -47,25 +43,11 @@ class Potential(NamedTuple):
         NO-OP.
       pairs: int32 [K, 2], pairs of bits: of action a, number a is whether it is legal and A + 1 + a whether it is past.
       weights: float32 [K], of their products.
-      groups: int32 [2 (A + 1) + K], the feature that each bit and each product adds to, of G that all sites share; -1
-        if it adds to none.
-      centre: float32 [G], the mean of the features of the states that were fitted.
-      root: float32 [G, G]. The norm of its transpose times the distance from the centre is the standard deviation of
-        what a state saves. It is 0 where this is not known, as on a graph that was not visited.
     """
 
     bits: np.ndarray
     pairs: np.ndarray
     weights: np.ndarray
-    groups: np.ndarray
-    centre: np.ndarray
-    root: np.ndarray
-
-    @classmethod
-    def sure(cls, bits: np.ndarray, pairs: np.ndarray, weights: np.ndarray) -> Potential:
-        """Returns a potential of which nobody knows how sure it is."""
-        nowhere = np.full(bits.size + len(pairs), -1, np.int32)
-        return cls(bits, pairs, weights, nowhere, np.zeros(1, np.float32), np.zeros((1, 1), np.float32))
 
 
 class RulePotential(NamedTuple):
@@ -88,7 +70,7 @@ class RulePotential(NamedTuple):
         found = [_sites(product, table) for product in self.products]
         pairs = np.concatenate([np.zeros((0, 2), np.int32), *found])
         weights = share * np.repeat(self.weights, [len(each) for each in found])
-        return Potential.sure(bits.astype(np.float32), pairs, weights.astype(np.float32))
+        return Potential(bits.astype(np.float32), pairs, weights.astype(np.float32))
 
     @classmethod
     def none(cls, num_rules: int) -> RulePotential:
@@ -142,25 +124,14 @@ def fitted(part: EpisodeBuffer, table: ActionTable, *, of_log_cost: bool) -> tup
     whole = np.zeros((len(bits), KINDS_OF_BITS * size_of_table), np.float32)
     whole[:, np.concatenate([single, size_of_table + single])] = bits
     of_products = [np.sum(whole[:, each[:, 0]] * whole[:, each[:, 1]], axis=1) for each in together]
-    features = np.concatenate([features, *[column[:, np.newaxis] for column in of_products]], axis=1)
-    weights = _ridge(features, saved)
+    weights = _ridge(np.concatenate([features, *[column[:, np.newaxis] for column in of_products]], axis=1), saved)
     by_rule, own, by_product = np.split(weights, np.cumsum([of_rule.shape[1], of_rule.shape[0]]))
     rule_bits = np.zeros((table.num_rules + 1, KINDS_OF_BITS), np.float32)
     rule_bits[rules] = by_rule.reshape(KINDS_OF_BITS, -1).T
     rule = RulePotential(rule_bits, products, by_product.astype(np.float32))
     everything = rule.on(table)
     everything.bits[single] += (OWN * own).reshape(KINDS_OF_BITS, -1).T
-    groups = np.full(KINDS_OF_BITS * size_of_table, -1, np.int32)
-    for kind in range(KINDS_OF_BITS):
-        groups[kind * size_of_table + single] = kind * count + group
-    of_pairs = KINDS_OF_BITS * count + np.repeat(np.arange(len(together)), [len(each) for each in together])
-    shared = np.delete(features, np.s_[of_rule.shape[1] : of_rule.shape[1] + of_rule.shape[0]], axis=1)
-    left = saved - saved.mean() - _centred(features) @ weights
-    return everything._replace(
-        groups=np.concatenate([groups, of_pairs]).astype(np.int32),
-        centre=shared.mean(axis=0).astype(np.float32),
-        root=_spread(shared, float(np.mean(left**2))),
-    ), rule
+    return everything, rule
 
 
 def _states(
@@ -217,18 +188,6 @@ def _products(bits: np.ndarray, left: np.ndarray, table: ActionTable, single: np
         if len(chosen) == MOST_PRODUCTS:
             break
     return products[chosen].astype(np.int32).reshape(-1, 5)
-
-
-def _spread(features: np.ndarray, variance: float) -> np.ndarray:
-    """Returns the root [p, p] of the posterior covariance of the weights of features [n, p], see `Potential`.
-
-    Args:
-      variance: the mean squared error of the regression.
-    """
-    centred = _centred(features)
-    gram = (centred.T @ centred).astype(float) + PENALTY * np.eye(centred.shape[1])
-    root: np.ndarray = np.sqrt(variance) * np.linalg.cholesky(np.linalg.inv(gram))
-    return root.astype(np.float32)
 
 
 def _centred(values: np.ndarray) -> np.ndarray:

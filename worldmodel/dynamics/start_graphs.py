@@ -140,9 +140,6 @@ def inputs_signature(sizes: ModelSizes) -> StartGraphInputs:
             bits=tf.TensorSpec([None, KINDS_OF_BITS], tf.float32),
             pairs=tf.TensorSpec([None, 2], tf.int32),
             weights=number,
-            groups=row,
-            centre=number,
-            root=tf.TensorSpec([None, None], tf.float32),
         ),
         embedding=tf.TensorSpec([1, sizes.latent], tf.float32),
         cost=tf.TensorSpec([1], tf.float32),
@@ -297,8 +294,6 @@ def _arrays_of(name: str, part: Any) -> dict[str, np.ndarray]:
 
 def _from_arrays(name: str, kind: Any, arrays: Mapping[str, Any]) -> Any:
     """Inverts `_arrays_of`; `kind` is the class of the named tuple."""
-    if kind is Potential and f"{name}.root" not in arrays:  # older models do not say how sure they are
-        return Potential.sure(*(arrays[f"{name}.{field}"] for field in ("bits", "pairs", "weights")))
     return kind(*(arrays[f"{name}.{field}"] for field in kind._fields))
 
 

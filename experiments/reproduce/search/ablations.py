@@ -60,7 +60,6 @@ CHANGES: Mapping[str, Change] = {
     "legal from 0.9": Change(DREAM, ("dream.legal_from=0.9",)),
     "exact": Change(DREAM, ("dream.legality=exact",)),  # the run of the schedule of this name in `truth`
     "no potential": Change(DREAM, ("world_model.mdn_rnn.potential=false",)),
-    "doubt": Change(DREAM, ("dream.doubt=4",)),  # the run of the schedule `doubtful` in `truth`
     "no memory of sites": Change(DREAM, ("world_model.mdn_rnn.remembers=false",)),
     "ensemble": Change(DREAM, ("world_model.mdn_rnn.ensemble=3",)),
     "uncertain rewrites": Change(DREAM, ("world_model.mdn_rnn.ensemble=3", "recollect.uncertain=0.2")),

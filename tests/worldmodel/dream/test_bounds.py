@@ -11,24 +11,19 @@ import numpy as np
 import tensorflow as tf
 
 from tests.worldmodel.toy_world import LENIENT, QUICK, SIGNATURE
-from worldmodel.data.batches import EpisodeData
 from worldmodel.data.episodes import EpisodeBuffer
 from worldmodel.dream.bounds import bounded, open_account
 from worldmodel.dream.dream_env import DreamEnv
 from worldmodel.dynamics.potential import fitted
-from worldmodel.dynamics.start_graphs import StartGraph
 from worldmodel.fitting import fit
 from worldmodel.world_model import WorldModel
-
-NEWER = ("groups", "centre", "root")
-"""What older models do not have."""
 
 
 def paid(rewards: list[float], worth: list[float], *, of_log_cost: bool = True) -> np.ndarray:
     """Returns the rewards that a dream pays whose states save `worth` percent of the start's cost, the first first."""
     spent: list[float] = [0.0]
     model: Any = SimpleNamespace(
-        saved=lambda legal, *_: legal,  # the states of these dreams are what they save
+        saved=lambda legal, past, inputs: legal,  # the states of these dreams are what they save
         cost=SimpleNamespace(
             per_reward=1.0 if of_log_cost else None,
             reward_scale=lambda z, inputs: tf.exp(tf.constant([spent[0] / 100.0])),
@@ -102,48 +97,6 @@ def test_a_dream_of_rewards_that_telescope_pays_no_more_than_its_states_save(
         assert (total <= saved() - first + 1e-3).all()
         held = max(held, float(state.account[:, 1].numpy().max()))
     assert held > 0.1, "some rewards were held back"
-
-
-def test_states_unlike_all_that_were_visited_are_worth_less_in_doubt(
-    world_model: WorldModel, split: tuple[EpisodeBuffer, EpisodeBuffer], tmp_path: Path
-) -> None:
-    world_model.save(tmp_path / "model")
-    trained = WorldModel.load(tmp_path / "model", SIGNATURE)
-    trained.mdn_rnn.config = dataclasses.replace(trained.mdn_rnn.config, potential=True)
-    (graph,) = trained.start_graphs.values()
-    whole, _ = fitted(split[0], graph.table, of_log_cost=True)
-    model = trained.with_start_graphs([dataclasses.replace(graph, potential=whole)])
-    inputs, mdn_rnn = model.inputs(model.start_graph()), model.mdn_rnn
-    real = [EpisodeData(split[1], graph.table).trajectory([row]) for row in range(len(split[1]))]
-    legal = np.concatenate([each.legal[:, 0] for each in real])
-    past = np.concatenate([each.past[:, 0] for each in real])
-    rng = np.random.default_rng(0)
-    unlike = [np.where(rng.random(each.shape) < 0.5, each, rng.permuted(each, axis=1)) for each in (legal, past)]
-    lowered = []
-    for bits in ((legal, past), unlike):
-        sure, unsure, twice = (mdn_rnn.saved(*bits, inputs, *doubt).numpy() for doubt in ((), (1.0,), (2.0,)))
-        assert (unsure <= sure).all()
-        np.testing.assert_allclose(sure - twice, 2 * (sure - unsure), rtol=1e-3, atol=1e-3)
-        lowered.append(sure - unsure)
-    assert np.median(lowered[1]) > 3 * np.median(lowered[0])
-    starts = [
-        DreamEnv.of_episodes(model, split[0], dataclasses.replace(LENIENT, doubt=doubt)).start(4, tf.constant([0, 0]))
-        for doubt in (0.0, 3.0)
-    ]
-    assert (starts[1].account[:, 0] < starts[0].account[:, 0]).numpy().all(), "the dream has the doubt of its settings"
-
-
-def test_a_model_of_an_older_version_does_not_say_how_sure_it_is(
-    split: tuple[EpisodeBuffer, EpisodeBuffer], world_model: WorldModel
-) -> None:
-    (graph,) = world_model.start_graphs.values()
-    whole, _ = fitted(split[0], graph.table, of_log_cost=True)
-    arrays = dataclasses.replace(graph, potential=whole).to_arrays()
-    older = {name: each for name, each in arrays.items() if name not in {f"potential.{part}" for part in NEWER}}
-    again, there = StartGraph.from_arrays(older).potential, StartGraph.from_arrays(arrays).potential
-    np.testing.assert_array_equal(there.root, whole.root)
-    assert again.root.any() != whole.root.any() and (again.groups == -1).all()
-    assert len(again.groups) == len(whole.groups)
 
 
 def test_rewards_that_do_not_telescope_have_no_potential(episodes: EpisodeBuffer) -> None:

@@ -59,24 +59,6 @@ def test_a_bit_that_was_never_seen_has_the_weight_of_its_rule(episodes: EpisodeB
     assert np.abs(of_rules.bits).max() > 0.1
 
 
-def test_it_is_as_sure_as_the_posterior_of_its_regression(episodes: EpisodeBuffer) -> None:
-    table = episodes.action_table()
-    found_in, _ = fitted(episodes, table, of_log_cost=True)
-    size, single = table.num_actions + 1, np.flatnonzero(~table.is_everywhere[:-1])
-    bits, _ = potential._states(episodes, table, single, of_log_cost=True)
-    whole = np.zeros((len(bits), 2 * size), np.float32)
-    whole[:, np.concatenate([single, size + single])] = bits
-    one, two = found_in.pairs.T
-    parts = np.concatenate([whole, whole[:, one] * whole[:, two]], axis=1)
-    features = np.stack([parts[:, found_in.groups == each].sum(axis=1) for each in range(len(found_in.centre))], axis=1)
-    np.testing.assert_allclose(features.mean(axis=0), found_in.centre, rtol=1e-3, atol=1e-3)
-    centred = (features - features.mean(axis=0)).astype(float)
-    covariance = np.linalg.inv(centred.T @ centred + potential.PENALTY * np.eye(centred.shape[1]))
-    expected = np.sqrt(np.einsum("ij,jk,ik->i", centred, covariance, centred))
-    found = np.linalg.norm(centred @ found_in.root, axis=1)
-    np.testing.assert_allclose(found / found.max(), expected / expected.max(), rtol=1e-2, atol=1e-3)
-
-
 def test_noop_and_everywhere_actions_have_no_weight() -> None:
     buffer = collect(ToyEnv(8, max_steps=12), uniform_policy(0.02), 20, seed=1)
     table = buffer.action_table()
