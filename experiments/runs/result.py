@@ -287,6 +287,8 @@ class Result:
           TypeError, KeyError, ValueError: a value is missing, or is not of its kind.
         """
         require_types(cls, fields)
+        if uncounted := [source for source in fields["improvements"] if source not in fields["episodes"]]:
+            raise ValueError(f"'improvements' has {uncounted[0]!r}, of which 'episodes' has no number")
         parts: dict[str, Any] = {name: GraphFigures(**fields[name]) for name in ("before", "after")}
         for name in {"measured", "with_other_threads"} & fields.keys():
             stored = fields[name]

@@ -246,6 +246,12 @@ def test_a_dream_says_if_it_pays_for_loops_and_if_nobody_has_looked_what_it_omit
     assert make_result(rounds=[]).alarms() == []
 
 
+def test_a_source_without_a_number_of_episodes_is_named() -> None:
+    fields = json.loads(json.dumps(make_result().to_json()))
+    with pytest.raises(ValueError, match=r"'improvements' has '\(a\) random collection', of which 'episodes' has no"):
+        Result.from_json(fields | {"episodes": {}})
+
+
 def test_an_episode_that_ended_at_its_best_graph_is_told() -> None:
     assert make_result().alarms() == []
     (said,) = make_result(cut_off=37).alarms()
