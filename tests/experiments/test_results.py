@@ -31,7 +31,7 @@ LINK = re.compile(r"\]\(([^)#:\s]+)\)")
 def test_every_table_has_its_folder(folder: Path) -> None:
     assert (folder / "README.md").is_file()
     assert (folder / "table.csv").is_file() or (folder / "table.md").is_file()
-    folders, pages = r"units|cuda|tensorrt", r"README\.md|about\.md|tried\.md|[a-z-]+\.sqlite"
+    folders, pages = r"units|cuda|tensorrt", r"README\.md|about\.md|tried\.md|(cpu|bert-base)\.sqlite"
     known = re.compile(rf"{folders}|{pages}|table(-[a-z0-9]+)?\.(csv|md)|figure(-.+)?\.(svg|png)")
     assert not [path.name for path in folder.iterdir() if not known.fullmatch(path.name)]
 

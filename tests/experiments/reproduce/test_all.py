@@ -45,6 +45,26 @@ def test_every_table_says_what_it_is_how_it_is_made_and_how_long_it_takes(name: 
     assert re.search(r"\b(takes?|took)\b[^.]*\b(second|minute|hour|day)s?\b|Nothing is run", text)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "headline",
+            "fig-runtime",
+            "fig-search",
+            "fig-modelfree",
+            "fig-wmloss",
+            "fig-dreamreward",
+            "fig-pairwise",
+            "steptime",
+        ),
+        *("accuracy", "discrepancy", "discrepancy-rules", "baselines", "table1", "table2", "table3", "controllers"),
+    ],
+)
+def test_help_says_how_long_a_table_takes(name: str) -> None:
+    assert re.search(r"\btakes?\b[^.]*\b(minute|hour|day)s?\b", reproduce.load(name).description)
+
+
 def test_a_quick_look_takes_tiny_graphs_and_two_seeds() -> None:
     def options(scale: str, *graphs: str, seeds: str | None = None) -> argparse.Namespace:
         return argparse.Namespace(scale=scale, graphs=list(graphs), seeds=seeds)

@@ -22,7 +22,7 @@ from experiments.reproduce.papers.players import (
 )
 from experiments.reproduce.papers.printed import REWARDS
 from experiments.reproduce.search.controllers import PLAYERS as OURS
-from experiments.reproduce.search.plays import Play, Player
+from experiments.reproduce.search.plays import ROUNDS, Play, Player
 from tests.commands import failure, read_table
 
 TINY = "squeezenet1.1-tiny"
@@ -70,7 +70,8 @@ def test_notes_say_how_the_schedule_of_the_papers_is_cut() -> None:
     assert cut in "\n".join(table3.notes_of(table3.WORLDS))
     assert "100 of 1,000 epochs of the controller in the dream and 200 of 2,000 epochs" in cuts_of(["paper-cut"])[0]
     longer = presets_of(chosen_players(PLAYERS, argparse.Namespace(long=True)))
-    assert "`ppo real` and `ppo dream` have the preset `best`." in longer and "cut" not in longer
+    rounds = f"At full scale, `ppo dream` has other rounds: {', '.join(ROUNDS)}."
+    assert longer.endswith(f"`ppo real` and `ppo dream` have the preset `best`. {rounds}"), "nothing is cut"
     ours = presets_of({"ppo dream": PLAYERS["ppo dream"]})
     assert ours.startswith(
         "`ppo dream` has the preset `demo`. At full scale, `ppo dream` has other rounds: recollect.rounds=4,"
