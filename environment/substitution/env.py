@@ -179,8 +179,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         if self._max_steps is not None:
             return self._max_steps
         if self._usual_steps is None:
-            start = State(self.model.graph, self.rules, CostModel.roofline(COUNTED_BY), self._max_locations)
-            self._usual_steps = usual_steps(start, everywhere=self.everywhere)
+            self._usual_steps = usual_steps(self.unmeasured_start(), everywhere=self.everywhere)
         return self._usual_steps
 
     @property
@@ -417,6 +416,11 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
     def start_state(self) -> State:
         """Returns the engine's state in which episodes begin, as a copy."""
         return self._start.copy()
+
+    def unmeasured_start(self) -> State:
+        """Returns the state in which episodes begin with prices by a roofline, so that no step from it measures any."""
+        costs = CostModel.roofline(COUNTED_BY)
+        return State(self.model.graph, self.rules, costs, self.num_locations, self.model.waypoints)
 
     def after(self, state: State, rule: int, location: int) -> State:
         """Returns the engine's state after an action that is legal in another state; the episode is not touched.

@@ -4,7 +4,8 @@ What a rewrite makes of a graph is known and costs no measurement; only what a m
 learned. A predicted mask is wrong where a rewrite needs several others before it, and a controller finds such places:
 on `generated-102`, all that `cmaes` dreamed wrongly was one fusion of attention heads, worth 6.3 points. With
 `DreamConfig.legality="exact"` the engine follows the rewrites of a dream and says what is legal; latents and rewards
-are predicted as ever.
+are predicted as ever. The engine prices these graphs by a roofline, whatever the environment's costs are, so that a
+dream measures nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Structure:
         unknown = table.num_actions + 1
         self._slots = np.full((env.num_rules, env.num_places), unknown, np.int32)  # of [rule, location] in the table
         self._slots[table.rules[:-1], table.locations[:-1]] = np.arange(table.num_actions)
-        start = env.start_state()
+        start = env.unmeasured_start()
         self._masks = [self._packed(start)]
         self._origins = [(0, self._noop)]  # of each graph, the one before it, and the rewrite that led to it
         self._after: dict[tuple[int, int], int] = {}

@@ -13,6 +13,7 @@ from controller.mpc.controller import MpcController
 from environment import GraphSubstitutionEnv
 from environment.counting import Counts, counting
 from environment.policies.random import RandomAgent
+from taso_ext import CostModel, Graph
 from tests.worldmodel.golden_world_model import TINY
 from tests.worldmodel.toy_world import ToyEnv, UniformPolicy
 from worldmodel.accuracy.exploit import compare, dreamed_then_replayed, plan_replayed
@@ -85,6 +86,28 @@ def test_the_engine_takes_a_step_to_every_graph_that_a_dream_has_not_met(
         assert counts.take() == Counts(real_steps=rewrites) and rewrites
         structure.along(actions)
         assert counts.take() == Counts(), "it remembers them"
+
+
+def test_dreams_measure_nothing(buffer: EpisodeBuffer, world_model: WorldModel) -> None:
+    """What a graph takes is what a dream predicts; only reality asks the machine."""
+    asked: list[int] = []
+
+    def price(_: Graph, positions: list[int]) -> np.ndarray:
+        asked.append(len(positions))
+        return np.ones((len(positions), 3))
+
+    costs = CostModel.learned("counted", "xeon", price, np.empty(0, np.uint64), np.empty((0, 3)), 21)
+    env = GraphSubstitutionEnv("bert-base-tiny", costs=costs, max_steps=8, strict=True)
+    assert asked, "else this test could not fail"
+    asked.clear()
+    table = world_model.start_graph().table
+    structure, actions = Structure(env, table), table.encode(buffer[0].actions)
+    reached = structure.along(actions)[-1]
+    assert not asked
+    for rule, location in buffer[0].actions:
+        env.step((rule, location))
+    assert asked
+    np.testing.assert_array_equal(structure.masks([reached])[0], table.mask(env.legal_actions()))
 
 
 def test_noop_stays_and_what_is_illegal_is_refused(env: GraphSubstitutionEnv, world_model: WorldModel) -> None:
