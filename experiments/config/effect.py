@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controller.registry import foreign_names, takes
+from controller.registry import is_foreign, takes
 from experiments.config.run import OF_CONTROLLERS, RunConfig, stored_config
 from experiments.config.tree import as_mapping, leaves, parse_overrides, replaced
 from experiments.errors import UserError
@@ -41,7 +41,7 @@ def in_effect(config: RunConfig) -> dict[str, Any]:
 
     A controller of another package may read any of them.
     """
-    if config.controller in foreign_names():
+    if is_foreign(config.controller):
         without: set[str] = set()
     elif not config.learns_in:
         without = {*OF_WORLD_MODELS, *OF_CONTROLLERS, *OF_SATURATION} - {config.controller}
@@ -64,7 +64,7 @@ def reads(config: RunConfig, setting: str) -> bool:
 
     One of another package reads the budget, if what builds it has a parameter of that name.
     """
-    if config.controller in foreign_names():
+    if is_foreign(config.controller):
         return setting == "budget" and takes(config.controller, setting)
     then = config.saturation.then if config.controller == "saturation" else None
     names = (config.controller, *([] if then is None else [then]))
@@ -82,7 +82,7 @@ def is_read(config: RunConfig, setting: str) -> bool:
     One whose controller is of another package may read any of them.
     """
     section, _, name = setting.partition(".")
-    if section == "search" and readers_of(name) and config.controller not in foreign_names():
+    if section == "search" and readers_of(name) and not is_foreign(config.controller):
         return reads(config, name)
     return section in in_effect(config)
 
@@ -125,11 +125,12 @@ def same_effect(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     Args:
       stored, wanted: what the units depend on; "config" holds settings as `in_effect` returns them.
     """
+    if {**stored, "config": None} != {**wanted, "config": None}:
+        return False
     try:
-        config = in_effect(replaced(RunConfig(), stored["config"], "a finished unit"))
+        return in_effect(replaced(RunConfig(), stored["config"], "a finished unit")) == wanted["config"]
     except UserError:  # a setting or a value does not exist any more
         return False
-    return {**stored, "config": config} == dict(wanted)
 
 
 def same_play(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import tomllib
 import types
 import typing
@@ -27,7 +28,7 @@ def replaced(config: Config, values: Mapping[str, Any], source: str, prefix: str
       UserError: a key is unknown (the message names the nearest one), or a value has another type than its field or
         fails the section's own checks.
     """
-    hints = typing.get_type_hints(type(config))
+    hints = _hints(type(config))
     known = [field.name for field in dataclasses.fields(config)]  # type: ignore[arg-type]
     changes: dict[str, Any] = {}
     for key, value in values.items():
@@ -48,6 +49,11 @@ def replaced(config: Config, values: Mapping[str, Any], source: str, prefix: str
     except ValueError as error:  # a section's own validation
         section = f", section '{prefix.removesuffix('.')}'" if prefix else ""
         raise UserError(f"Bad value in {source}{section}: {str(error).rstrip('.')}.") from error
+
+
+@functools.cache
+def _hints(section: type) -> dict[str, Any]:
+    return typing.get_type_hints(section)
 
 
 def _meant(config: Any, key: str, prefix: str) -> str:
@@ -71,7 +77,7 @@ def takes_integers(config: Any, path: str) -> bool:
         return False
     if rest:
         return takes_integers(getattr(config, section), rest)
-    kinds = _alternatives(typing.get_type_hints(type(config)).get(section))
+    kinds = _alternatives(_hints(type(config)).get(section))
     return int in kinds and float not in kinds
 
 

@@ -8,6 +8,7 @@ cost, in reality and in dreams.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
 from collections.abc import Mapping
@@ -100,7 +101,7 @@ class Point:
         """The file of the point's figures."""
         return self.folder / POINTS / f"{digest(self.identity)}.json"
 
-    @property
+    @functools.cached_property
     def identity(self) -> dict[str, Any]:
         """Everything that the figures depend on."""
         return {"config": in_effect(self.config), "fingerprint": self.fingerprint}

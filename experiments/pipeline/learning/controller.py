@@ -12,7 +12,7 @@ from typing import Any
 
 from controller.interface import Controller
 from controller.records import EpisodeRecord
-from controller.registry import factory, foreign_names, make, worlds_of
+from controller.registry import factory, is_foreign, make, worlds_of
 from controller.search.ascent import Best
 from controller.search.climb import SECONDS
 from controller.search.journal import FILE, JournalError, read
@@ -98,7 +98,7 @@ def prepare_controller(run: Run, loaded: Loaded, first: Run | None = None) -> Pr
         return (
             _learned_in_the_dream(run, loaded, first) if run.config.uses_world_model else _learned_for_real(run, loaded)
         )
-    if run.config.controller in foreign_names():
+    if is_foreign(run.config.controller):
         return _foreign(run, loaded)
     controller = new_controller(run.config, loaded, run.config.search.seconds)
     if controller.clocked and isinstance(controller, Search):
