@@ -315,7 +315,8 @@ def overrides(assignments: Sequence[str]) -> dict[str, Any]:
       UserError: see `parse_overrides`.
     """
     tree = parse_overrides(assignments)
-    foreign = {name: tree.pop(name) for name in (foreign_names() & tree.keys()) - _SETTINGS}
+    others = tree.keys() - _SETTINGS
+    foreign = {name: tree.pop(name) for name in others & foreign_names()} if others else {}
     return {**tree, "options": {**tree.get("options", {}), **foreign}} if foreign else tree
 
 

@@ -7,11 +7,11 @@ rlflow reproduce truth nasrnn --costs measured:cpu
 A unit is one graph, seed and schedule. By the schedules `usual` and `own`, world models and controllers are those of
 `rlflow reproduce controllers`, whose runs are shared. By `usual`, everything plays in a dream that was recollected by
 PPO in four rounds. By `own`, each controller plays in a dream that was recollected by itself, in two rounds; all of
-them begin with one world model of random play. `exact` is the same with legal rewrites from the engine. By `starved`,
-world models learn from few episodes and without recollection. In the dream of the round that plays, PPO, `cmaes` and
-`mpc` play; in PPO's dream, a beam search and a cross-entropy planning look for the best plan. All plans are tried in
-reality. On a quiet machine a unit of the usual schedule takes about ten minutes, one of `own` or `exact` about half an
-hour, and a starved one two minutes.
+them begin with one world model of random play. By `exact`, the engine says in dreams what is legal, and everything
+plays in a dream that was recollected by PPO in two rounds. By `starved`, world models learn from few episodes and
+without recollection. In the dream of the round that plays, PPO, `cmaes` and `mpc` play; in PPO's dream, a beam search
+and a cross-entropy planning look for the best plan. All plans are tried in reality. On a quiet machine a unit of the
+usual schedule takes about ten minutes, one of `own` about half an hour, and a starved one two minutes.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Schedule:
 SCHEDULES: Mapping[str, Schedule] = {
     "usual": Schedule(4),
     "own": Schedule(2, own=True, planned=20),
-    "exact": Schedule(2, own=True, settings=("dream.legality=exact",), planned=20),
+    "exact": Schedule(2, settings=("dream.legality=exact",), planned=20),
     "starved": Schedule(0, settings=("collect.episodes=12", "recollect.rounds=0")),
 }
 PLANNING = {"smoke": Planning(width=4, population=8, elites=4, iterations=2), "full": Planning()}
