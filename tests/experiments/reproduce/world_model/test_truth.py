@@ -67,7 +67,7 @@ def test_players_have_rows_and_the_alarm_is_counted(monkeypatch: pytest.MonkeyPa
         judged.append((learning.loaded.name, config.seed, config.recollect.rounds))
         assert {each.first.directory.path for each in learnings.values()} == {learning.run.directory.path}
         dreamers = {name: each.run.config.controller for name, each in learnings.items()}
-        assert dreamers == {name: "ppo" if schedule in ("usual", "starved") else name for name in configs}
+        assert dreamers == {name: name if schedule == "own" else "ppo" for name in configs}
         far = not config.recollect.rounds
         return {
             "ppo": figures(4.0 + config.seed if far else 1.0, 3.5 if far else 2.0, 0.5 if far else 0.99, 0.5),
