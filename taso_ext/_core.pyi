@@ -460,6 +460,32 @@ class PlacementSimulator:
     def run_all(self, placements: npt.ArrayLike) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """(ms [N], peak_bytes [N, D]) of placements [N, T]."""
 
+class ReachedGraphs:
+    """The graphs that actions lead to from a start graph, each with a number; the start graph has number 0.
+
+    States and masks that are not held are found again when they are asked for. A graph that is met again by the same
+    action mostly has the same number.
+
+    Args:
+      start: the state of the start graph, which is copied.
+      actions: [A, 2], (rule, location); the location `num_locations` stands for all matches of a rule.
+      memory_bytes: of the states and masks that are held, about.
+    Raises:
+      ValueError: an action names no rule or no location.
+    """
+
+    def __init__(self, start: State, actions: npt.ArrayLike, memory_bytes: int = ...) -> None: ...
+    def step(
+        self, graphs: npt.ArrayLike, actions: npt.ArrayLike
+    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+        """(masks [B, A + 1], numbers [B]) of the graphs after an action in each of B rows.
+
+        The action A changes nothing and is always legal. Raises ValueError if a graph or an action is unknown, or an
+        action not legal.
+        """
+    def legal(self, graphs: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """[B, A + 1], the legal actions of graphs. Raises ValueError if one is unknown."""
+
 class SearchResult:
     """What a search found.
 

@@ -10,17 +10,17 @@ dream measures nothing.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
+import numpy.typing as npt
 
 from environment import GraphSubstitutionEnv
-from taso_ext import State
+from taso_ext import ReachedGraphs
 from worldmodel.data.actions import ActionTable
 
-MOST_STATES = 4096
-"""Graphs that are held at a time; others are made again from the rewrites that led to them."""
+MEMORY_BYTES = 512 << 20
+"""Memory of the graphs and masks that are held, about; others are made again from the rewrites that led to them."""
 
 
 class Structure:
@@ -32,18 +32,10 @@ class Structure:
           env: the real environment, whose episode is not touched.
           table: the actions of the dream, of the same start graph.
         """
-        self._env, self._noop = env, table.num_actions
-        self._pairs = table.decode(np.arange(table.num_actions)).tolist()
-        unknown = table.num_actions + 1
-        self._slots = np.full((env.num_rules, env.num_places), unknown, np.int32)  # of [rule, location] in the table
-        self._slots[table.rules[:-1], table.locations[:-1]] = np.arange(table.num_actions)
-        start = env.unmeasured_start()
-        self._masks = [self._packed(start)]
-        self._origins = [(0, self._noop)]  # of each graph, the one before it, and the rewrite that led to it
-        self._after: dict[tuple[int, int], int] = {}
-        self._states = OrderedDict({0: start})
+        pairs = table.decode(np.arange(table.num_actions))
+        self._graphs = ReachedGraphs(env.unmeasured_start(), pairs, MEMORY_BYTES)
 
-    def step(self, graphs: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def step(self, graphs: npt.ArrayLike, actions: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Returns the masks bool [B, A + 1] and the numbers int64 [B] of the graphs after a rewrite in each of B rows.
 
         Args:
@@ -52,8 +44,7 @@ class Structure:
         Raises:
           ValueError: a rewrite is not legal in its graph.
         """
-        reached = np.array([self._reached(*pair) for pair in zip(graphs.tolist(), actions.tolist(), strict=True)])
-        return self.masks(reached), reached.astype(np.int64)
+        return self._graphs.step(graphs, actions)
 
     def along(self, actions: Iterable[int], graph: int = 0) -> np.ndarray:
         """Returns the numbers int64 [T + 1] of the graphs before and after each of T actions, which begin at a graph.
@@ -63,54 +54,9 @@ class Structure:
         """
         numbers = [graph]
         for action in actions:
-            numbers.append(self._reached(numbers[-1], int(action)))
+            numbers.append(int(self.step(numbers[-1:], [action])[1][0]))
         return np.array(numbers, np.int64)
 
-    def masks(self, graphs: Sequence[int] | np.ndarray) -> np.ndarray:
+    def masks(self, graphs: npt.ArrayLike) -> np.ndarray:
         """Returns the legal actions of graphs by their numbers: bool [B, A + 1]; NO-OP is always legal."""
-        packed = np.stack([self._masks[number] for number in graphs])
-        return np.unpackbits(packed, axis=1, count=self._noop + 1).astype(bool)
-
-    def _reached(self, number: int, action: int) -> int:
-        if action == self._noop:
-            return number
-        key = number, action
-        if key not in self._after:
-            state = self._moved(self._state(number), action)
-            self._after[key] = len(self._masks)
-            self._masks.append(self._packed(state))
-            self._origins.append(key)
-            self._hold(self._after[key], state)
-        return self._after[key]
-
-    def _state(self, number: int) -> State:
-        """Returns a graph; if it is not held any more, it is made again from the nearest one before it that is."""
-        missing: list[int] = []
-        while number not in self._states:
-            missing.append(number)
-            number = self._origins[number][0]
-        state = self._states[number]
-        if number:
-            self._states.move_to_end(number)
-        for later in reversed(missing):
-            state = self._moved(state, self._origins[later][1])
-            self._hold(later, state)
-        return state
-
-    def _hold(self, number: int, state: State) -> None:
-        self._states[number] = state
-        if len(self._states) > MOST_STATES:
-            self._states.move_to_end(0, last=True)  # the start graph stays, since all others are made from it
-            self._states.popitem(last=False)
-
-    def _moved(self, state: State, action: int) -> State:
-        return self._env.after(state, *self._pairs[action])
-
-    def _packed(self, state: State) -> np.ndarray:
-        """Returns the mask of a graph as bits; actions that the table does not hold are left out."""
-        mask, legal = np.zeros(self._noop + 2, bool), state.legal_actions()
-        mask[self._slots[legal[:, 0], legal[:, 1]]] = True
-        if self._env.everywhere:
-            mask[self._slots[state.everywhere_mask(), -1]] = True
-        mask[self._noop] = True
-        return np.packbits(mask[:-1])
+        return self._graphs.legal(graphs)

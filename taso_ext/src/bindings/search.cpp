@@ -2,6 +2,7 @@
 
 #include <pybind11/functional.h>
 
+#include "search/reached.hpp"
 #include "search/search.hpp"
 
 namespace rlflow {
@@ -39,9 +40,52 @@ void define_search(py::module_& module, const char* name, Function function, Arg
              py::arg("progress") = py::none());
 }
 
+using Numbers = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
+
+// Fills a row of `masks` for each graph.
+py::array_t<bool> legal_in(ReachedGraphs& graphs, std::span<const std::int64_t> numbers) {
+  const std::size_t width = graphs.action_count() + 1;
+  py::array_t<bool> masks({static_cast<py::ssize_t>(numbers.size()), static_cast<py::ssize_t>(width)});
+  bool* const data = masks.mutable_data();
+  const py::gil_scoped_release release;
+  for (std::size_t row = 0; row < numbers.size(); ++row) graphs.legal_in(numbers[row], {data + row * width, width});
+  return masks;
+}
+
+std::span<const std::int64_t> flat(const Numbers& array) { return {array.data(), static_cast<std::size_t>(array.size())}; }
+
+py::tuple step(ReachedGraphs& graphs, const Numbers& from, const Numbers& actions) {
+  if (from.ndim() != 1 || actions.ndim() != 1 || from.size() != actions.size()) {
+    throw InvalidInput("as many graphs as actions are needed, got " + std::to_string(from.size()) + " and " + std::to_string(actions.size()));
+  }
+  std::vector<std::int64_t> reached(static_cast<std::size_t>(from.size()));
+  {
+    const std::span<const std::int64_t> before = flat(from), taken = flat(actions);
+    const py::gil_scoped_release release;
+    const std::int64_t known = graphs.made();
+    for (std::size_t row = 0; row < reached.size(); ++row) reached[row] = graphs.after(before[row], taken[row]);
+    work.steps.fetch_add(graphs.made() - known, std::memory_order_relaxed);
+  }
+  const py::array_t<bool> masks = legal_in(graphs, reached);
+  const auto size = static_cast<py::ssize_t>(reached.size());
+  return py::make_tuple(masks, to_array(std::move(reached), {size}));
+}
+
 }  // namespace
 
 void bind_search(py::module_& module) {
+  py::class_<ReachedGraphs>(module, "ReachedGraphs")
+      .def(py::init([](const Session& session, const Numbers& actions, std::int64_t memory_bytes) {
+             if (actions.ndim() != 2 || actions.shape(1) != 2) throw InvalidInput("actions must be pairs (rule, location), of shape [A, 2]");
+             std::vector<Action> pairs;
+             for (py::ssize_t i = 0; i < actions.shape(0); ++i) {
+               pairs.push_back({static_cast<std::int32_t>(actions.at(i, 0)), static_cast<std::int32_t>(actions.at(i, 1))});
+             }
+             return std::make_unique<ReachedGraphs>(std::make_shared<const State>(session.state()), std::move(pairs),
+                                                    static_cast<std::size_t>(std::max<std::int64_t>(0, memory_bytes)));
+           }), py::arg("start"), py::arg("actions"), py::arg("memory_bytes") = 512ll << 20)
+      .def("step", &step, py::arg("graphs"), py::arg("actions"))
+      .def("legal", [](ReachedGraphs& graphs, const Numbers& numbers) { return legal_in(graphs, flat(numbers)); }, py::arg("graphs"));
   py::class_<SearchResult>(module, "SearchResult")
       .def_readonly("actions", &SearchResult::actions).def_readonly("cost_ms", &SearchResult::cost_ms)
       .def_readonly("stop_reason", &SearchResult::stop_reason).def_readonly("expanded", &SearchResult::expanded)
