@@ -134,6 +134,7 @@ SMALL = (
 )
 
 
+@pytest.mark.usefixtures("untraced")
 @pytest.mark.parametrize("alpha", [pytest.param(0.0, marks=pytest.mark.full), 0.7])
 def test_dreams_of_every_reward_that_telescopes_are_compared_with_reality(
     alpha: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
