@@ -83,6 +83,7 @@ _SMALL = (
     "ppo.epochs=1",
     "recollect.rounds=1",
     "recollect.more=0",
+    "dream.legality=predicted",
     "recollect.episodes=4",
     "recollect.steps=4",
 )
@@ -107,6 +108,7 @@ _AFFORDABLE = (
     "ppo.batch=64",
     "recollect.rounds=1",
     "recollect.more=0",
+    "dream.legality=predicted",
     "recollect.steps=400",
     "recollect.searched=0",
 )
