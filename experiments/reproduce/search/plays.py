@@ -65,7 +65,7 @@ SMALL = (
 )
 """Changes that make everything that learns small, for a quick look, also where a row makes it large."""
 PREDICTED = "dream.legality=predicted"
-"""As in the papers; the schedule `exact` of `rlflow reproduce truth` and a row of `ablations` have what presets have."""
+"""As in the papers; the schedule `exact` of `truth` and a row of `ablations` have legal rewrites from the engine."""
 ROUNDS = (
     *("recollect.rounds=4", "recollect.more=0", "recollect.episodes=50", "recollect.steps=300"),
     *("ppo.updates=50", "cmaes.generations=50", PREDICTED),
