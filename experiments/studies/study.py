@@ -83,7 +83,6 @@ _SMALL = (
     "ppo.epochs=1",
     "recollect.rounds=1",
     "recollect.more=0",
-    "dream.legality=predicted",
     "recollect.episodes=4",
     "recollect.steps=4",
 )

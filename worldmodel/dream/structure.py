@@ -33,7 +33,7 @@ class Structure:
           table: the actions of the dream, of the same start graph.
         """
         pairs = table.decode(np.arange(table.num_actions))
-        self._graphs = ReachedGraphs(env.unmeasured_start(), pairs, MEMORY_BYTES)
+        self._graphs = ReachedGraphs(env.unmeasured_start(), pairs, memory_bytes=MEMORY_BYTES)
 
     def step(self, graphs: npt.ArrayLike, actions: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Returns the masks bool [B, A + 1] and the numbers int64 [B] of the graphs after a rewrite in each of B rows.

@@ -64,11 +64,9 @@ SMALL = (
     *("mpc.plans=8", "mpc.elites=2", "mpc.iterations=1", "mpc.horizon=3", "mpc.replan=3"),
 )
 """Changes that make everything that learns small, for a quick look, also where a row makes it large."""
-PREDICTED = "dream.legality=predicted"
-"""As in the papers; the schedule `exact` of `truth` and a row of `ablations` have legal rewrites from the engine."""
 ROUNDS = (
     *("recollect.rounds=4", "recollect.more=0", "recollect.episodes=50", "recollect.steps=300"),
-    *("ppo.updates=50", "cmaes.generations=50", PREDICTED),
+    *("ppo.updates=50", "cmaes.generations=50"),
 )
 """Rounds of recollection with half of the usual work each: what two rounds take mends a dream more often in four."""
 SCHEDULES: Mapping[str, tuple[str, ...]] = {"smoke": SMALL, "full": ROUNDS}
@@ -146,7 +144,7 @@ class Play:
         limit = () if self.player.learns else (f"search.seconds={self.seconds}",)
         priced = (f"costs={self.costs}", f"device={self.device}", "evaluate.climb_seconds=0")
         own, schedule = (*limit, *self.player.settings), self.player.changes(self.scale)
-        changes = (*priced, PREDICTED, *own, *schedule) if self.scale == "smoke" else (*priced, *schedule, *own)
+        changes = (*priced, *own, *schedule) if self.scale == "smoke" else (*priced, *schedule, *own)
         values = {"controller": self.player.controller, "seed": self.seed}
         return effective(load_config(self.player.preset, values, changes))
 

@@ -42,7 +42,7 @@ def after(state: State, rule: int, location: int) -> State:
 
 @pytest.mark.parametrize("memory", [0, MEMORY])
 def test_walks_lead_to_the_graphs_of_states(start: State, actions: np.ndarray, memory: int) -> None:
-    graphs, generator = ReachedGraphs(start, actions, memory), np.random.default_rng(0)
+    graphs, generator = ReachedGraphs(start, actions, memory_bytes=memory), np.random.default_rng(0)
     index = {tuple(pair): number for number, pair in enumerate(actions.tolist())}
     states, numbers = [start] * 4, np.zeros(4, np.int64)
     for _ in range(6):
@@ -63,7 +63,7 @@ def test_walks_lead_to_the_graphs_of_states(start: State, actions: np.ndarray, m
 
 
 def test_the_same_action_leads_to_the_same_number(start: State, actions: np.ndarray) -> None:
-    graphs = ReachedGraphs(start, actions, MEMORY)
+    graphs = ReachedGraphs(start, actions, memory_bytes=MEMORY)
     legal = np.flatnonzero(graphs.legal([0])[0])[:3]
     _, first = graphs.step([0, 0, 0], legal)
     assert graphs.step([0, 0, 0], legal)[1].tolist() == first.tolist() == [1, 2, 3]
@@ -84,16 +84,16 @@ def test_what_is_unknown_is_named(
     start: State, actions: np.ndarray, graphs: list[int], taken: list[int], said: str
 ) -> None:
     with pytest.raises(ValueError, match=said):
-        ReachedGraphs(start, actions, MEMORY).step(graphs, taken)
+        ReachedGraphs(start, actions, memory_bytes=MEMORY).step(graphs, taken)
 
 
 def test_masks_of_unknown_graphs_are_refused(start: State, actions: np.ndarray) -> None:
     with pytest.raises(ValueError, match="there is no graph 3"):
-        ReachedGraphs(start, actions, MEMORY).legal([0, 3])
+        ReachedGraphs(start, actions, memory_bytes=MEMORY).legal([0, 3])
 
 
 def test_an_illegal_action_is_refused_and_changes_nothing(start: State, actions: np.ndarray) -> None:
-    graphs = ReachedGraphs(start, actions, MEMORY)
+    graphs = ReachedGraphs(start, actions, memory_bytes=MEMORY)
     illegal = int(np.flatnonzero(~graphs.legal([0])[0])[0])
     with pytest.raises(ValueError, match=r"legal|everywhere"):
         graphs.step([0], [illegal])
@@ -104,9 +104,9 @@ def test_an_illegal_action_is_refused_and_changes_nothing(start: State, actions:
 @pytest.mark.parametrize("pairs", [[[0, 10**9]], [[-1, 0]], [[10**6, 0]]])
 def test_actions_have_rules_and_locations_that_there_are(start: State, pairs: list[list[int]]) -> None:
     with pytest.raises(ValueError, match=r"action 0 is rule .* locations, the last of which stands for all matches"):
-        ReachedGraphs(start, pairs, MEMORY)
+        ReachedGraphs(start, pairs, memory_bytes=MEMORY)
 
 
 def test_actions_are_pairs(start: State) -> None:
     with pytest.raises(ValueError, match="pairs"):
-        ReachedGraphs(start, [0, 1], MEMORY)
+        ReachedGraphs(start, [0, 1], memory_bytes=MEMORY)
