@@ -7,7 +7,8 @@ time is the better figure on a busy machine.
 
 Dreams are timed with two policies: the first legal action in a fixed order, which costs next to nothing, and the policy
 that ppo trains. Masks are predicted for both, and only legal actions are taken. XLA compiles the steps of a dream, or
-whole rollouts with their policies (`DreamEnv`, `xla`).
+whole rollouts with their policies (`DreamEnv`, `xla`). With the policy of ppo, which draws other rewrites in each row,
+dreams are also timed in which the engine says what is legal (`dream.legality=exact`).
 """
 
 from __future__ import annotations
@@ -42,15 +43,18 @@ NEVER = -30.0
 """A logit of NO-OP so low that no rollout ends by it."""
 
 
-def dream_rows(name: str, model: WorldModel, buffer: EpisodeBuffer, repeats: int) -> Iterator[list[str]]:
+def dream_rows(
+    name: str, model: WorldModel, buffer: EpisodeBuffer, repeats: int, engine: GraphSubstitutionEnv
+) -> Iterator[list[str]]:
     """Yields rows of steps per second, by batch, policy and what is compiled."""
     policies = {
         "fixed order": FixedOrder(model.num_actions),
         "ppo's": LatentPolicy.for_world_model(model, config=PolicyConfig(noop_logit=NEVER), seed=0),
     }
     dreams = {"steps": dream_env(model, buffer), "rollouts": dream_env(model, buffer, xla=True)}
+    exact = ("ppo's", policies["ppo's"]), ("steps, legal by the engine", dream_env(model, buffer, engine=engine))
     for batch in BATCHES:
-        for (label, policy), (compiled, dream) in itertools.product(policies.items(), dreams.items()):
+        for (label, policy), (compiled, dream) in [*itertools.product(policies.items(), dreams.items()), exact]:
             rates = [
                 1e3 / dream_ms(dream, policy, batch=batch, repeats=repeats, clock=clock)
                 for clock in (PROCESS_CPU, WALL)
@@ -87,7 +91,7 @@ def timed(name: str, episodes: int, repeats: int) -> tuple[list[list[str]], list
         # Dreams are the same for both kinds, so that only the encoder of the second world model is timed.
         model, buffer = barely_trained(env, FEW if dreamed else episodes, sizes)
         encoded += encoder_rows(name, kind, model, buffer, repeats)
-        dreamed += [] if dreamed else dream_rows(name, model, buffer, repeats)
+        dreamed += [] if dreamed else dream_rows(name, model, buffer, repeats, env)
     return dreamed, encoded
 
 

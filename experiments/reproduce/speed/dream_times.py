@@ -17,7 +17,7 @@ from worldmodel.config import DreamConfig, WorldModelConfig
 from worldmodel.data.episodes import EpisodeBuffer, collect
 from worldmodel.data.graph_store import GraphLike
 from worldmodel.data.trajectory import LatentObservation, Policy
-from worldmodel.dream.dream_env import DreamEnv, start_states
+from worldmodel.dream.dream_env import DreamEnv, start_states, structure_of
 from worldmodel.fitting import fit
 from worldmodel.signature import Signature
 from worldmodel.world_model import WorldModel
@@ -73,10 +73,19 @@ def encode_ms(model: WorldModel, graph: GraphLike, *, batch: int, repeats: int, 
     return statistics.median(_times_ms(encode, repeats, clock)) / batch
 
 
-def dream_env(model: WorldModel, buffer: EpisodeBuffer, *, xla: bool = False) -> DreamEnv:
-    """Returns the dream of a model from the start graph; rows that start deeper would be truncated sooner, and idle."""
+def dream_env(
+    model: WorldModel, buffer: EpisodeBuffer, *, xla: bool = False, engine: GraphSubstitutionEnv | None = None
+) -> DreamEnv:
+    """Returns the dream of a model from the start graph; rows that start deeper would be truncated sooner, and idle.
+
+    Args:
+      engine: the environment whose engine says what is legal; None: the model predicts it.
+    """
     first = EpisodeBuffer(buffer.rule_names, buffer.graphs, buffer[:1])
-    return DreamEnv(model, start_states(model, first, max_states=1), DreamConfig(root_fraction=1.0), xla=xla)
+    config = DreamConfig(root_fraction=1.0, legality="predicted" if engine is None else "exact")
+    structure = structure_of(model, engine, config)
+    starts = start_states(model, first, max_states=1, structure=structure)
+    return DreamEnv(model, starts, config, xla=xla, structure=structure)
 
 
 def dream_ms(dream: DreamEnv, policy: Policy, *, batch: int, repeats: int, clock: Clock = PROCESS_CPU) -> float:
