@@ -469,12 +469,25 @@ class ReachedGraphs:
     Args:
       start: the state of the start graph, which is copied.
       actions: [A, 2], (rule, location); the location `num_locations` stands for all matches of a rule.
+      signatures: [K], of operators with those near them (`Graph.neighbourhood_signatures`), at distances up to
+        `distance`.
+      weights: [K], theirs; other signatures have the weight 0.
+      opset: of the model that the graphs are of.
       memory_bytes: of the states and masks that are held, about.
     Raises:
-      ValueError: an action names no rule or no location.
+      ValueError: an action names no rule or no location, or signatures are without weights.
     """
 
-    def __init__(self, start: State, actions: npt.ArrayLike, memory_bytes: int = ...) -> None: ...
+    def __init__(
+        self,
+        start: State,
+        actions: npt.ArrayLike,
+        signatures: npt.ArrayLike = ...,
+        weights: npt.ArrayLike = ...,
+        opset: int = 0,
+        distance: int = 0,
+        memory_bytes: int = ...,
+    ) -> None: ...
     def step(
         self, graphs: npt.ArrayLike, actions: npt.ArrayLike
     ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
@@ -485,6 +498,8 @@ class ReachedGraphs:
         """
     def legal(self, graphs: npt.ArrayLike) -> npt.NDArray[np.bool_]:
         """[B, A + 1], the legal actions of graphs. Raises ValueError if one is unknown."""
+    def weights(self, graphs: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """[B], the sums of the weights of the graphs' operators. Raises ValueError if a graph is unknown."""
 
 class SearchResult:
     """What a search found.

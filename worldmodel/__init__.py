@@ -11,6 +11,7 @@
 | `fit` | trains a world model on episodes |
 | `WorldModel` | a trained world model; `WorldModel.load` reads a stored one |
 | `DreamEnv` | rollouts inside a world model |
+| `with_operators` | lets a model learn what operators save, for dreams that the engine follows |
 | `LatentEnv` | the real environment as a dream would show it |
 | `WorldModelConfig` and its parts, `DreamConfig` | settings |
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from worldmodel.data.episodes import collect
     from worldmodel.dream.dream_env import DreamEnv
     from worldmodel.dream.latent_env import LatentEnv
+    from worldmodel.dream.structure import with_operators
     from worldmodel.fitting import fit
     from worldmodel.world_model import WorldModel
 
@@ -50,6 +52,7 @@ __all__ = [
     "WorldModelConfig",
     "collect",
     "fit",
+    "with_operators",
 ]
 
 _MODULE_OF = {
@@ -58,6 +61,7 @@ _MODULE_OF = {
     "WorldModel": "worldmodel.world_model",
     "collect": "worldmodel.data.episodes",
     "fit": "worldmodel.fitting",
+    "with_operators": "worldmodel.dream.structure",
 }
 
 

@@ -254,11 +254,12 @@ class DreamConfig:
         it strays. How far depends on what the world model has left open: rewrites are deterministic, and a well trained
         one is sure of them (`experiments/results/accuracy/tried.md`).
       root_fraction: share of the rollouts that start at the initial graph; the others start anywhere.
-      pessimism: standard deviations between the members of an ensemble by which rewards are lowered.
+      pessimism: standard deviations between the members of an ensemble by which predicted rewards are lowered.
       legal_from: predicted probability from which a rewrite counts as legal. A policy finds all that are wrongly
         thought legal; but of a model that was trained for a short time, a strict dream lacks rewrites that pay.
       legality: who says which rewrites are legal: the world model, or the engine, which knows exactly
-        (`worldmodel.dream.structure`) and which a dream then follows on the exact graphs.
+        (`worldmodel.dream.structure`) and then follows the dream. Rewards that telescope are then what the operators
+        of its graphs save (`worldmodel.dynamics.operators`), if the model has learned that.
       telescoping: whether the environment's rewards are differences of a cost, so that what is undone is paid back. The
         rewards of a dream are then corrected to do the same (`worldmodel.dream.settlement`). False for the rewards
         final, percent and new_runtime, which are not such differences.

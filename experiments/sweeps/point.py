@@ -117,7 +117,9 @@ class Point:
 
     @property
     def _shared(self) -> dict[str, Any]:
-        return {name: value for name, value in as_mapping(self.config).items() if name not in LATER}
+        shared = {name: value for name, value in as_mapping(self.config).items() if name not in LATER}
+        exact = self.config.dream.legality == "exact"  # the model has learned what operators save then
+        return {**shared, "dream": {"legality": "exact"}} if exact else shared
 
     def record(self, progress: ProgressDisplay) -> Record:
         """Trains and plays, and returns the figures; stages that are finished are not done again."""

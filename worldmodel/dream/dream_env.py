@@ -18,7 +18,7 @@ from worldmodel.dream.bounds import open_account
 from worldmodel.dream.latent_env import LatentEnv
 from worldmodel.dream.noise import draw_keys
 from worldmodel.dream.settlement import draw_numbers, open_ledger
-from worldmodel.dream.step import DreamSettings, DreamState, StartStates, legal_logit
+from worldmodel.dream.step import DreamSettings, DreamState, Known, StartStates, legal_logit
 from worldmodel.dream.structure import Structure
 from worldmodel.dynamics.mixture import ALGORITHM
 from worldmodel.errors import IllegalAction
@@ -246,10 +246,21 @@ class DreamEnv:
     def begun(self, state: DreamState) -> DreamState:
         """Returns real states as the first states of rows, with new ledgers; rewards of such rows do not scatter."""
         ledger = open_ledger(state.action_mask, self._numbers, self._remembered)
-        model = self._model.mdn_rnn
-        bits = state.action_mask, state.past
-        account = open_account(model, state.z, *bits, self._codes.inputs) if model.has_potential else ()
-        return state._replace(ledger=ledger, account=account)
+        model, inputs = self._model.mdn_rnn, self._codes.inputs
+        if not model.has_potential:
+            return state._replace(ledger=ledger)
+        saved = self._saved(state.graph)
+        if isinstance(saved, tuple):
+            saved = model.saved(state.action_mask, state.past, inputs)
+        return state._replace(ledger=ledger, account=open_account(model, state.z, saved, inputs))
+
+    def _saved(self, graphs: tf.Tensor | tuple[()]) -> tf.Tensor | tuple[()]:
+        """Returns what the operators of graphs save, by their numbers: float32 [B]; () if that is not known."""
+        if self.structure is None or isinstance(graphs, tuple) or not self.structure.knows_costs:
+            return ()
+        saved = tf.numpy_function(self.structure.saved, [graphs], tf.float32)
+        saved.set_shape(graphs.shape)
+        return saved
 
     def _draw(self, batch: int, seed: tf.Tensor) -> tf.Tensor:
         """Draws the indices of start states: int32 [batch]."""
@@ -284,14 +295,14 @@ class DreamEnv:
         reached, reward, terminal = self._model.dream_step(*arguments)
         return reached._replace(graph=graph), reward, terminal
 
-    def _known(self, state: DreamState, action: tf.Tensor) -> tuple[tf.Tensor | None, tf.Tensor | tuple[()]]:
-        """Returns the legal actions bool [B, A + 1] and the numbers of the graphs after a step; else None and ()."""
+    def _known(self, state: DreamState, action: tf.Tensor) -> tuple[Known | None, tf.Tensor | tuple[()]]:
+        """Returns what the engine knows of the states after a step, and the numbers of their graphs; else None, ()."""
         if self.structure is None:
             return None, ()
-        known, graph = tf.numpy_function(self.structure.step, [state.graph, action], [tf.bool, tf.int64])
-        known.set_shape([action.shape[0], self.num_actions + 1])
+        legal, graph = tf.numpy_function(self.structure.step, [state.graph, action], [tf.bool, tf.int64])
+        legal.set_shape([action.shape[0], self.num_actions + 1])
         graph.set_shape(action.shape)
-        return known, graph
+        return Known(legal, self._saved(graph)), graph
 
     def follow(self, state: DreamState, actions: np.ndarray, seed: int = 0) -> Dreamed:
         """Takes given actions in every row.
@@ -412,7 +423,8 @@ def structure_of(
         return None
     if not isinstance(env, GraphSubstitutionEnv):
         raise ValueError(f"dream.legality=exact needs a GraphSubstitutionEnv, whose engine knows it, got {env!r}")
-    return Structure(env, world_model.start_graph().table)
+    graph = world_model.start_graph()
+    return Structure(env, graph.table, graph.operators)
 
 
 def _required(structure: Structure | None, starts: StartStates, xla: bool) -> Structure:

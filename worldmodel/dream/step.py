@@ -84,6 +84,18 @@ class DreamSettings(NamedTuple):
     numbers: tf.Tensor | tuple[()] = ()
 
 
+class Known(NamedTuple):
+    """What the engine knows of B states.
+
+    Attributes:
+      legal: bool [B, A + 1], the legal actions.
+      saved: float32 [B], what the operators of the graphs save, up to a constant; () if that was not learned.
+    """
+
+    legal: tf.Tensor
+    saved: tf.Tensor | tuple[()] = ()
+
+
 def dream_step(
     model: MdnRnn,
     state: DreamState,
@@ -92,7 +104,7 @@ def dream_step(
     codes: ActionCodes,
     settings: DreamSettings,
     over: tf.Tensor | None = None,
-    known: tf.Tensor | None = None,
+    known: Known | None = None,
 ) -> tuple[DreamState, tf.Tensor, tf.Tensor]:
     """Predicts what follows an action in each of B rows.
 
@@ -104,7 +116,7 @@ def dream_step(
       codes: the codes of the start graph's actions.
       settings: the settings of the dream.
       over: bool [B], the rows whose state must stay as it is.
-      known: bool [B, A + 1], the legal actions after the step, if they are known; else they are predicted.
+      known: what the engine knows of the states after the step; None: all is predicted.
     Returns:
       (next state, reward float32 [B], terminal bool [B]). NO-OP leaves z and the mask as they are.
     """
@@ -113,7 +125,7 @@ def dream_step(
     predictions = model.predict(recurrent.hidden, state.z, action, bits, past_bits, codes)
     reward, terminal_logit, mask_logits = _agreed(predictions, settings.pessimism)
     stays = (action == tf.shape(codes.inputs.actions.rules)[0] - 1)[:, tf.newaxis]
-    following = next_mask(mask_logits, settings.threshold, codes.inputs.actions) if known is None else known
+    following = next_mask(mask_logits, settings.threshold, codes.inputs.actions) if known is None else known.legal
     mask = tf.where(stays, state.action_mask, following)
     taken = tf.add_n([each["taken"] for each in predictions]) > 0.5 * len(predictions)
     past = tf.where(stays, state.past, past_after(state.past, taken, mask))
@@ -125,7 +137,9 @@ def dream_step(
         )  # fmt: skip
     account = state.account
     if not isinstance(account, tuple):
-        reward, account = bounded(model, account, reward, state.z, mask, past, codes.inputs)
+        by_operators = known is not None and not isinstance(known.saved, tuple)
+        saved = known.saved if known is not None and by_operators else model.saved(mask, past, codes.inputs)
+        reward, account = bounded(model, account, reward, state.z, saved, codes.inputs, whole=by_operators)
     drawn = _drawn(model, predictions, settings.temperature, seed)
     if model.cost.per_reward is not None:  # rewards are not drawn, and neither is the cost that they add up to
         drawn = with_last(drawn, model.cost.after(state.z, reward))

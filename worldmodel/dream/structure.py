@@ -1,15 +1,17 @@
-"""The legal rewrites of the graphs that a dream comes to, from the engine, which knows them exactly.
+"""The graphs that a dream comes to, followed by the engine: what is legal in them, and what their operators save.
 
 What a rewrite makes of a graph is known and costs no measurement; only what a machine takes for the graph has to be
 learned. A predicted mask is wrong where a rewrite needs several others before it, and a controller finds such places:
 on `generated-102`, all that `cmaes` dreamed wrongly was one fusion of attention heads, worth 6.3 points. With
-`DreamConfig.legality="exact"` the engine follows the rewrites of a dream and says what is legal; latents and rewards
-are predicted as ever. The engine prices these graphs by a roofline, whatever the environment's costs are, so that a
-dream measures nothing.
+`DreamConfig.legality="exact"` the engine follows the rewrites of a dream and says what is legal; latents are predicted
+as ever. A dream then pays what the operators of its graphs save, if the model has learned that from the costs of real
+episodes (`with_operators`). The engine itself prices the graphs by a roofline, whatever the environment's costs are, so
+that a dream measures nothing.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 
 import numpy as np
@@ -18,6 +20,11 @@ import numpy.typing as npt
 from environment import GraphSubstitutionEnv
 from taso_ext import ReachedGraphs
 from worldmodel.data.actions import ActionTable
+from worldmodel.data.episodes import EpisodeBuffer
+from worldmodel.dynamics.operators import DISTANCE, OperatorWeights, fitted
+from worldmodel.dynamics.potential import MOST_STATES, savings
+from worldmodel.dynamics.reward_table import without_noise
+from worldmodel.world_model import WorldModel
 
 MEMORY_BYTES = 512 << 20
 """Memory of the graphs and masks that are held, about; others are made again from the rewrites that led to them."""
@@ -26,14 +33,17 @@ MEMORY_BYTES = 512 << 20
 class Structure:
     """Graphs that rewrites have led to, each with a number; 0 is the start graph. No step of an episode is taken."""
 
-    def __init__(self, env: GraphSubstitutionEnv, table: ActionTable) -> None:
+    def __init__(self, env: GraphSubstitutionEnv, table: ActionTable, operators: OperatorWeights | None = None) -> None:
         """
         Args:
           env: the real environment, whose episode is not touched.
           table: the actions of the dream, of the same start graph.
+          operators: what operators save, as was learned by `with_operators`; None: nothing was.
         """
-        pairs = table.decode(np.arange(table.num_actions))
-        self._graphs = ReachedGraphs(env.unmeasured_start(), pairs, memory_bytes=MEMORY_BYTES)
+        pairs, operators = table.decode(np.arange(table.num_actions)), operators or OperatorWeights.none()
+        weights = (*operators, env.model.opset, DISTANCE)
+        self.knows_costs = operators.known
+        self._graphs = ReachedGraphs(env.unmeasured_start(), pairs, *weights, memory_bytes=MEMORY_BYTES)
 
     def step(self, graphs: npt.ArrayLike, actions: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Returns the masks bool [B, A + 1] and the numbers int64 [B] of the graphs after a rewrite in each of B rows.
@@ -60,3 +70,42 @@ class Structure:
     def masks(self, graphs: npt.ArrayLike) -> np.ndarray:
         """Returns the legal actions of graphs by their numbers: bool [B, A + 1]; NO-OP is always legal."""
         return self._graphs.legal(graphs)
+
+    def saved(self, graphs: npt.ArrayLike) -> np.ndarray:
+        """Returns what the operators of graphs save, by their numbers: float32 [B], up to a constant."""
+        return self._graphs.weights(graphs).astype(np.float32)
+
+
+def with_operators(world_model: WorldModel, env: GraphSubstitutionEnv, episodes: EpisodeBuffer) -> WorldModel:
+    """Returns a model that has learned what the operators of graphs save, for dreams that the engine follows.
+
+    Args:
+      world_model: it knows one start graph.
+      env: the environment that the episodes are of; no episode is touched.
+      episodes: real episodes, whose rewards are differences of costs.
+    """
+    graph = world_model.start_graph()
+    of_log_cost = bool(world_model.mdn_rnn.sizes.cost_in_latent)
+    walked = _walked(env, without_noise(episodes) if of_log_cost else episodes, of_log_cost=of_log_cost)
+    operators = fitted([signatures for signatures, _ in walked], np.array([saved for _, saved in walked]))
+    return world_model.with_start_graphs([dataclasses.replace(graph, operators=operators)])
+
+
+def _walked(
+    env: GraphSubstitutionEnv, episodes: EpisodeBuffer, *, of_log_cost: bool
+) -> list[tuple[list[np.ndarray], float]]:
+    """Returns, for each graph of episodes, the signatures of its operators at each distance, and what it saves."""
+    found: dict[str, tuple[list[np.ndarray], float]] = {}
+    start = env.unmeasured_start()
+    for episode in episodes:
+        saved, state = savings(episode, of_log_cost=of_log_cost), start
+        for step, name in enumerate(episode.hashes):
+            rule, location = episode.actions[step - 1].tolist() if step else (env.num_rules, 0)
+            if rule < env.num_rules:
+                state = env.after(state, rule, location)
+            if name not in found:
+                graph, opset = state.graph, env.model.opset
+                near = [graph.neighbourhood_signatures(opset, distance) for distance in range(DISTANCE + 1)]
+                found[name] = near, float(saved[step])
+    names = list(found)[:: 1 + len(found) // MOST_STATES]
+    return [found[name] for name in names]

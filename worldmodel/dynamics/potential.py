@@ -19,7 +19,7 @@ import numpy as np
 
 from worldmodel.data.actions import ActionTable, pack
 from worldmodel.data.batches import EpisodeData
-from worldmodel.data.episodes import EpisodeBuffer
+from worldmodel.data.episodes import Episode, EpisodeBuffer
 
 MOST_STATES = 10_000
 """States that are fitted; of more, as many are taken evenly."""
@@ -134,6 +134,13 @@ def fitted(part: EpisodeBuffer, table: ActionTable, *, of_log_cost: bool) -> tup
     return everything, rule
 
 
+def savings(episode: Episode, *, of_log_cost: bool) -> np.ndarray:
+    """Returns what each state of an episode saves [T + 1], in the unit of a `Potential`."""
+    if of_log_cost:
+        return 100.0 * (1.0 - episode.seen_ms / episode.seen_ms[0])
+    return np.concatenate([[0.0], np.cumsum(episode.rewards)])
+
+
 def _states(
     part: EpisodeBuffer, table: ActionTable, single: np.ndarray, *, of_log_cost: bool
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -142,10 +149,7 @@ def _states(
     for row, episode in enumerate(part):
         whole = data.trajectory([row])
         bits = np.concatenate([each[:, 0, single] for each in (whole.legal, whole.past)], axis=1)
-        if of_log_cost:
-            saved = 100.0 * (1.0 - episode.seen_ms / episode.seen_ms[0])
-        else:
-            saved = np.concatenate([[0.0], np.cumsum(episode.rewards)])
+        saved = savings(episode, of_log_cost=of_log_cost)
         states.append((np.packbits(bits, axis=1), saved[: len(bits)]))
     packed, saved = (np.concatenate(column) for column in zip(*states, strict=True))
     _, first = np.unique(packed, axis=0, return_index=True)

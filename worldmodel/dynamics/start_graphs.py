@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from worldmodel.data.actions import ActionTable
 from worldmodel.data.episodes import EpisodeBuffer
+from worldmodel.dynamics.operators import OperatorWeights
 from worldmodel.dynamics.potential import KINDS_OF_BITS, Potential, RulePotential
 from worldmodel.dynamics.reward_table import ActionRewards
 
@@ -222,6 +223,7 @@ class StartGraph:
       neighbours: see `Neighbours`.
       rewards: statistics of every action's rewards.
       potential: see `StartGraphInputs`.
+      operators: what the operators of graphs save, for dreams that the engine follows; see `operators`.
       first_site, first_action: first rows of this start graph in the learned tables; UNKNOWN if the model was not
         trained on the graph.
     """
@@ -236,6 +238,7 @@ class StartGraph:
     potential: Potential
     first_site: int = UNKNOWN
     first_action: int = UNKNOWN
+    operators: OperatorWeights = OperatorWeights.none()
 
     @property
     def is_trained(self) -> bool:
@@ -265,6 +268,8 @@ class StartGraph:
         own = {name: np.asarray(getattr(self, name)) for name in _OWN_ARRAYS}
         for name in _PARTS:
             own |= _arrays_of(name, getattr(self, name))
+        if self.operators.known:
+            own |= _arrays_of("operators", self.operators)
         return own | self.table.to_arrays()
 
     @classmethod
@@ -279,6 +284,9 @@ class StartGraph:
             **{name: _from_arrays(name, kind, arrays) for name, kind in _PARTS.items()},
             first_site=int(arrays["first_site"]),
             first_action=int(arrays["first_action"]),
+            operators=_from_arrays("operators", OperatorWeights, arrays)
+            if "operators.weights" in arrays
+            else OperatorWeights.none(),
         )
 
 

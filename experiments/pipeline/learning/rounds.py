@@ -136,7 +136,7 @@ class Learning:
             training, _ = self.episodes(number)
             start_tensorflow(self.run)
             self._models[number] = (
-                train_further(self.run, self.model(number - 1), training, omits=self._omits(number - 1))
+                train_further(self.run, self.loaded, self.model(number - 1), training, omits=self._omits(number - 1))
                 if number
                 else train_world_model(self.first, self.loaded, training)
             )

@@ -86,11 +86,21 @@ def train_world_model(run: Run, loaded: Loaded, buffer: EpisodeBuffer) -> RoundM
             directory=run.directory.checkpoint("world_model_training"),
             on_step=stages.on_step,
         )
-        model.save(run.directory.checkpoint(BUNDLE))
+        _with_operators(run, loaded, model, buffer).save(run.directory.checkpoint(BUNDLE))
     return RoundModel(run, 0, signature)
 
 
-def train_further(run: Run, before: RoundModel, buffer: EpisodeBuffer, *, omits: bool) -> RoundModel:
+def _with_operators(run: Run, loaded: Loaded, model: WorldModel, buffer: EpisodeBuffer) -> WorldModel:
+    """Returns a model that knows what operators save, if the engine is to follow its dreams."""
+    config = run.config
+    if config.dream.legality != "exact" or config.collect.actions != "site" or not model.mdn_rnn.has_potential:
+        return model
+    from worldmodel.dream.structure import with_operators
+
+    return with_operators(model, loaded.env, buffer)
+
+
+def train_further(run: Run, loaded: Loaded, before: RoundModel, buffer: EpisodeBuffer, *, omits: bool) -> RoundModel:
     """Trains the world model of the next round, starting from the model of the round before.
 
     Args:
@@ -115,7 +125,7 @@ def train_further(run: Run, before: RoundModel, buffer: EpisodeBuffer, *, omits:
             directory=run.directory.checkpoint(of_round("world_model_training", number)),
             on_step=stages.on_step,
         )
-        model.save(run.directory.checkpoint(of_round(BUNDLE, number)))
+        _with_operators(run, loaded, model, buffer).save(run.directory.checkpoint(of_round(BUNDLE, number)))
     return RoundModel(run, number, before.signature)
 
 

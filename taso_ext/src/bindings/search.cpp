@@ -41,6 +41,8 @@ void define_search(py::module_& module, const char* name, Function function, Arg
 }
 
 using Numbers = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
+using Signatures = py::array_t<std::uint64_t, py::array::c_style | py::array::forcecast>;
+using Weights = py::array_t<float, py::array::c_style | py::array::forcecast>;
 
 // Fills a row of `masks` for each graph.
 py::array_t<bool> legal_in(ReachedGraphs& graphs, std::span<const std::int64_t> numbers) {
@@ -75,17 +77,35 @@ py::tuple step(ReachedGraphs& graphs, const Numbers& from, const Numbers& action
 
 void bind_search(py::module_& module) {
   py::class_<ReachedGraphs>(module, "ReachedGraphs")
-      .def(py::init([](const Session& session, const Numbers& actions, std::int64_t memory_bytes) {
+      .def(py::init([](const Session& session, const Numbers& actions, const Signatures& signatures, const Weights& weights, int opset, int distance,
+                       std::int64_t memory_bytes) {
              if (actions.ndim() != 2 || actions.shape(1) != 2) throw InvalidInput("actions must be pairs (rule, location), of shape [A, 2]");
              std::vector<Action> pairs;
              for (py::ssize_t i = 0; i < actions.shape(0); ++i) {
                pairs.push_back({static_cast<std::int32_t>(actions.at(i, 0)), static_cast<std::int32_t>(actions.at(i, 1))});
              }
-             return std::make_unique<ReachedGraphs>(std::make_shared<const State>(session.state()), std::move(pairs),
+             if (signatures.ndim() != 1 || weights.ndim() != 1 || signatures.size() != weights.size()) {
+               throw InvalidInput("each signature needs a weight, got " + std::to_string(signatures.size()) + " and " + std::to_string(weights.size()));
+             }
+             if (distance < 0) throw InvalidInput("the distance of signatures must be at least 0, got " + std::to_string(distance));
+             SignatureWeights weighted{opset, distance, {}};
+             for (py::ssize_t i = 0; i < signatures.size(); ++i) weighted.of[signatures.at(i)] = weights.at(i);
+             return std::make_unique<ReachedGraphs>(std::make_shared<const State>(session.state()), std::move(pairs), std::move(weighted),
                                                     static_cast<std::size_t>(std::max<std::int64_t>(0, memory_bytes)));
-           }), py::arg("start"), py::arg("actions"), py::arg("memory_bytes") = 512ll << 20)
+           }), py::arg("start"), py::arg("actions"), py::arg("signatures") = Signatures(0), py::arg("weights") = Weights(0), py::arg("opset") = 0,
+           py::arg("distance") = 0, py::arg("memory_bytes") = 512ll << 20)
       .def("step", &step, py::arg("graphs"), py::arg("actions"))
-      .def("legal", [](ReachedGraphs& graphs, const Numbers& numbers) { return legal_in(graphs, flat(numbers)); }, py::arg("graphs"));
+      .def("legal", [](ReachedGraphs& graphs, const Numbers& numbers) { return legal_in(graphs, flat(numbers)); }, py::arg("graphs"))
+      .def("weights", [](ReachedGraphs& graphs, const Numbers& numbers) {
+        std::vector<double> sums;
+        {
+          const std::span<const std::int64_t> wanted = flat(numbers);
+          const py::gil_scoped_release release;
+          for (const std::int64_t number : wanted) sums.push_back(graphs.weight_of(number));
+        }
+        const auto size = static_cast<py::ssize_t>(sums.size());
+        return to_array(std::move(sums), {size});
+      }, py::arg("graphs"));
   py::class_<SearchResult>(module, "SearchResult")
       .def_readonly("actions", &SearchResult::actions).def_readonly("cost_ms", &SearchResult::cost_ms)
       .def_readonly("stop_reason", &SearchResult::stop_reason).def_readonly("expanded", &SearchResult::expanded)

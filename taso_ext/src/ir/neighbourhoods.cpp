@@ -74,7 +74,11 @@ std::int64_t weights_mb(const Graph& graph) {
   return *std::ranges::min_element(kWeightsMb, {}, distance);
 }
 
-std::vector<std::uint64_t> neighbourhood_signatures(const Graph& graph, int opset, int distance) {
+namespace {
+
+// Calls `visit` with the run-time operators and the names of all nodes, after 0, 1, … and `distance` rounds of refinement.
+template <typename Visit>
+void refine(const Graph& graph, int opset, int distance, Visit visit) {
   std::vector<NodeId> nodes;
   for (const NodeId id : graph.order()) {
     if (!graph.node(id).weight_only) nodes.push_back(id);
@@ -82,14 +86,34 @@ std::vector<std::uint64_t> neighbourhood_signatures(const Graph& graph, int opse
   std::vector<Hash128> names(graph.node_count()), wider(graph.node_count());
   const Hash128 whole = fold(Hash128{27, 28}, Hash128{written_opset(graph, nodes, opset), static_cast<std::uint64_t>(weights_mb(graph))});
   for (const NodeId id : nodes) names[id] = fold(name_of(graph, id), whole);
-  for (int round = 0; round < distance; ++round) {
+  visit(0, nodes, names);
+  for (int round = 1; round <= distance; ++round) {
     for (const NodeId id : nodes) wider[id] = name_with_neighbours(graph, id, names);
     names.swap(wider);
+    visit(round, nodes, names);
   }
+}
+
+}  // namespace
+
+std::vector<std::uint64_t> neighbourhood_signatures(const Graph& graph, int opset, int distance) {
   std::vector<std::uint64_t> found;
-  found.reserve(nodes.size());
-  for (const NodeId id : nodes) found.push_back(names[id].high);
+  refine(graph, opset, distance, [&](int round, const std::vector<NodeId>& nodes, const std::vector<Hash128>& names) {
+    if (round != distance) return;
+    found.reserve(nodes.size());
+    for (const NodeId id : nodes) found.push_back(names[id].high);
+  });
   return found;
+}
+
+double sum_of_weights(const Graph& graph, const SignatureWeights& weights) {
+  double sum = 0;
+  refine(graph, weights.opset, weights.distance, [&](int, const std::vector<NodeId>& nodes, const std::vector<Hash128>& names) {
+    for (const NodeId id : nodes) {
+      if (const auto found = weights.of.find(names[id].high); found != weights.of.end()) sum += found->second;
+    }
+  });
+  return sum;
 }
 
 }  // namespace rlflow

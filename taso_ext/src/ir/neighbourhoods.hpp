@@ -1,6 +1,8 @@
 // Signatures of the neighbourhoods of run-time operators. A neighbourhood is an operator with the operators near it.
 #pragma once
 
+#include <unordered_map>
+
 #include "ir/graph.hpp"
 
 namespace rlflow {
@@ -17,5 +19,14 @@ inline constexpr int kNeighbourhood = 3;    // distance in operators, in either 
 // `opset`, the model's own, or a newer one that their operators need. A change of what decides the signatures has to
 // raise OPERATOR_COSTS in environment/costs/prices/price_list.py.
 [[nodiscard]] std::vector<std::uint64_t> neighbourhood_signatures(const Graph& graph, int opset, int distance = kNeighbourhood);
+
+// Weights of signatures of the distances 0 to `distance`; others have the weight 0.
+struct SignatureWeights {
+  int opset = 0, distance = 0;
+  std::unordered_map<std::uint64_t, float> of;
+};
+
+// Returns the sum of the weights of the signatures of all run-time operators, at all distances.
+[[nodiscard]] double sum_of_weights(const Graph& graph, const SignatureWeights& weights);
 
 }  // namespace rlflow

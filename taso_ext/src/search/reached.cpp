@@ -11,8 +11,8 @@ constexpr std::size_t kEntryBytes = 64;    // of a hash table, about
 
 }  // namespace
 
-ReachedGraphs::ReachedGraphs(std::shared_ptr<const State> start, std::vector<Action> actions, std::size_t memory_bytes)
-    : tree_(start), actions_(std::move(actions)), places_(start->game().locations() + 1) {
+ReachedGraphs::ReachedGraphs(std::shared_ptr<const State> start, std::vector<Action> actions, SignatureWeights weights, std::size_t memory_bytes)
+    : tree_(start), actions_(std::move(actions)), places_(start->game().locations() + 1), weights_(std::move(weights)) {
   const std::size_t rules = start->game().rules().size();
   index_.assign(rules * static_cast<std::size_t>(places_), -1);
   for (std::size_t i = 0; i < actions_.size(); ++i) {
@@ -38,47 +38,51 @@ std::int32_t ReachedGraphs::after(std::int64_t graph, std::int64_t action) {
   if (const auto known = after_.find(key); known != after_.end()) return known->second;
   const auto [rule, location] = actions_[static_cast<std::size_t>(action)];
   std::shared_ptr<const State> state = after_action(*tree_.state(static_cast<std::int32_t>(graph)), rule, location);
-  Bits bits = bits_of(*state);
+  Known facts = facts_of(*state);
   const std::int32_t reached = tree_.add(static_cast<std::int32_t>(graph), rule, location, std::move(state));
   ++made_;
   forget_if_full();
   after_.emplace(key, reached);
-  legal_.emplace(reached, std::move(bits));
+  known_.emplace(reached, std::move(facts));
   return reached;
 }
 
 void ReachedGraphs::legal_in(std::int64_t graph, std::span<bool> legal) {
-  require(graph);
-  const auto number = static_cast<std::int32_t>(graph);
-  auto known = legal_.find(number);
-  if (known == legal_.end()) {
-    forget_if_full();
-    known = legal_.emplace(number, bits_of(*tree_.state(number))).first;
-  }
-  for (std::size_t i = 0; i < actions_.size(); ++i) legal[i] = (known->second[i / kBits] >> (i % kBits)) & 1;
+  const std::vector<std::uint64_t>& bits = known(graph).legal;
+  for (std::size_t i = 0; i < actions_.size(); ++i) legal[i] = (bits[i / kBits] >> (i % kBits)) & 1;
   legal[actions_.size()] = true;
 }
 
-ReachedGraphs::Bits ReachedGraphs::bits_of(const State& state) const {
-  Bits bits(actions_.size() / kBits + 1);
+double ReachedGraphs::weight_of(std::int64_t graph) { return known(graph).weight; }
+
+const ReachedGraphs::Known& ReachedGraphs::known(std::int64_t graph) {
+  require(graph);
+  const auto number = static_cast<std::int32_t>(graph);
+  if (const auto found = known_.find(number); found != known_.end()) return found->second;
+  forget_if_full();
+  return known_.emplace(number, facts_of(*tree_.state(number))).first->second;
+}
+
+ReachedGraphs::Known ReachedGraphs::facts_of(const State& state) const {
+  std::vector<std::uint64_t> bits(actions_.size() / kBits + 1);
   const auto mark = [&](std::int32_t rule, std::int32_t location) {
     const std::int32_t index = index_[static_cast<std::size_t>(rule) * static_cast<std::size_t>(places_) + static_cast<std::size_t>(location)];
     if (index >= 0) bits[static_cast<std::size_t>(index) / kBits] |= std::uint64_t{1} << (static_cast<std::size_t>(index) % kBits);
   };
   for (const Match& match : state.matches()) mark(match.rule, match.location);
   for (const std::int32_t rule : rules_everywhere(state)) mark(rule, places_ - 1);
-  return bits;
+  return {std::move(bits), weights_.of.empty() ? 0.0 : sum_of_weights(state.graph(), weights_)};
 }
 
 void ReachedGraphs::require(std::int64_t graph) const {
   if (graph < 0 || graph > made_) throw InvalidInput("there is no graph " + std::to_string(graph) + ": " + std::to_string(made_ + 1) + " were reached");
 }
 
-// Masks are found again, and graphs that are met again have another number then.
+// What is known is found again, and graphs that are met again have another number then.
 void ReachedGraphs::forget_if_full() {
-  if (std::max(after_.size(), legal_.size()) < most_known_) return;
+  if (std::max(after_.size(), known_.size()) < most_known_) return;
   after_.clear();
-  legal_.clear();
+  known_.clear();
 }
 
 }  // namespace rlflow

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "ir/neighbourhoods.hpp"
 #include "search/tree.hpp"
 
 namespace rlflow {
@@ -19,7 +20,7 @@ struct Action {
 class ReachedGraphs {
  public:
   // Lets states take about half of `memory_bytes`, and what is known of graphs the other half.
-  ReachedGraphs(std::shared_ptr<const State> start, std::vector<Action> actions, std::size_t memory_bytes);
+  ReachedGraphs(std::shared_ptr<const State> start, std::vector<Action> actions, SignatureWeights weights, std::size_t memory_bytes);
 
   // Returns the number of the graph after the action of an index. The index behind the last one changes nothing. Throws
   // InvalidInput if there is no such graph or action, or if the action is not legal.
@@ -27,12 +28,18 @@ class ReachedGraphs {
   // Sets `legal`, one entry for each action and one, which is true, behind them. Throws InvalidInput if there is no such
   // graph.
   void legal_in(std::int64_t graph, std::span<bool> legal);
+  // Returns the sum of the weights of a graph's operators. Throws InvalidInput if there is no such graph.
+  [[nodiscard]] double weight_of(std::int64_t graph);
   [[nodiscard]] std::size_t action_count() const { return actions_.size(); }
   [[nodiscard]] std::int64_t made() const { return made_; }    // graphs that were given a number
 
  private:
-  using Bits = std::vector<std::uint64_t>;
-  [[nodiscard]] Bits bits_of(const State& state) const;
+  struct Known {
+    std::vector<std::uint64_t> legal;    // a bit for each action
+    double weight = 0;
+  };
+  [[nodiscard]] Known facts_of(const State& state) const;
+  [[nodiscard]] const Known& known(std::int64_t graph);
   void require(std::int64_t graph) const;
   void forget_if_full();
 
@@ -41,7 +48,8 @@ class ReachedGraphs {
   std::int32_t places_;
   std::vector<std::int32_t> index_;    // by rule and location, of an action; -1: there is none
   std::unordered_map<std::uint64_t, std::int32_t> after_;    // by graph and action
-  std::unordered_map<std::int32_t, Bits> legal_;
+  std::unordered_map<std::int32_t, Known> known_;
+  SignatureWeights weights_;
   std::size_t most_known_;
   std::int64_t made_ = 0;
 };

@@ -317,6 +317,8 @@ def test_points_share_the_world_model_of_a_seed_alone() -> None:
 
     usual = lane(controller="ppo")
     assert usual == lane("dream.temperature=2", "ppo.epochs=7", "recollect.rounds=1", controller="ppo") != ""
+    exact = lane("dream.legality=exact", controller="ppo")
+    assert usual != exact == lane("dream.legality=exact", "dream.temperature=2", controller="ppo"), "it learns more"
     assert usual != lane("seed=1", controller="ppo") and usual != lane("collect.episodes=7", controller="ppo")
     assert lane(controller="taso") == lane("world=real", controller="ppo") == ""
 

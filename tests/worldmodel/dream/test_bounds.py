@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tests.worldmodel.toy_world import LENIENT, QUICK, SIGNATURE
@@ -19,11 +20,10 @@ from worldmodel.fitting import fit
 from worldmodel.world_model import WorldModel
 
 
-def paid(rewards: list[float], worth: list[float], *, of_log_cost: bool = True) -> np.ndarray:
+def paid(rewards: list[float], worth: list[float], *, of_log_cost: bool = True, whole: bool = False) -> np.ndarray:
     """Returns the rewards that a dream pays whose states save `worth` percent of the start's cost, the first first."""
     spent: list[float] = [0.0]
     model: Any = SimpleNamespace(
-        saved=lambda legal, past, inputs: legal,  # the states of these dreams are what they save
         cost=SimpleNamespace(
             per_reward=1.0 if of_log_cost else None,
             reward_scale=lambda z, inputs: tf.exp(tf.constant([spent[0] / 100.0])),
@@ -31,9 +31,9 @@ def paid(rewards: list[float], worth: list[float], *, of_log_cost: bool = True) 
     )
     nothing: Any = None
     states = [tf.constant([each]) for each in worth]
-    account = open_account(model, nothing, states[0], nothing, nothing)
+    account = open_account(model, nothing, states[0], nothing)
     for reward, state in zip(rewards, states[1:], strict=True):
-        earned, account = bounded(model, account, tf.constant([reward]), nothing, state, nothing, nothing)
+        earned, account = bounded(model, account, tf.constant([reward]), nothing, state, nothing, whole=whole)
         spent.append(float(earned[0]))
         spent[0] += spent[-1]
     return np.array(spent[1:])
@@ -50,6 +50,15 @@ def test_what_is_worth_more_than_it_earns_is_paid_as_predicted() -> None:
 def test_no_sum_of_rewards_exceeds_what_the_state_is_worth() -> None:
     total = np.cumsum(paid([9.0, 9.0, 9.0], [0.0, 5.0, 5.0, 8.0]))
     np.testing.assert_allclose(total, [of_saving(5), of_saving(5), of_saving(8)], rtol=1e-4)
+
+
+@pytest.mark.parametrize("of_log_cost", [True, False])
+def test_where_the_graph_is_known_its_worth_is_paid_whatever_was_predicted(of_log_cost: bool) -> None:
+    worth = [1.0, 6.0, 4.0, 21.0]
+    total = np.cumsum(paid([0.0, 50.0, -50.0], worth, of_log_cost=of_log_cost, whole=True))
+    savings = [each - worth[0] for each in worth[1:]]
+    expected = [of_saving(each) for each in savings] if of_log_cost else savings
+    np.testing.assert_allclose(total, expected, rtol=1e-4)
 
 
 def test_only_differences_of_the_potential_matter() -> None:

@@ -148,6 +148,7 @@ def test_dreams_of_every_reward_that_telescopes_are_compared_with_reality(
     monkeypatch.setattr(exploit, "compare", watched)
     learning = learning_of(tmp_path, *SMALL, f"environment.reward=combined:alpha={alpha},beta={1 - alpha:.1f}")
     assert learning.plans(0)["gap"] == pytest.approx(compare(found).gap)
+    assert not learning.model(0).fresh().start_graph().operators.known, "its dreams predict what is legal"
     env, moved = learning.loaded.env, 0
     for plan in found:
         first = env.replay([]).cost(env.cost_model)
@@ -158,6 +159,13 @@ def test_dreams_of_every_reward_that_telescopes_are_compared_with_reality(
         assert plan.real_percent == pytest.approx(100 * (alpha * time + (1 - alpha) * memory), abs=1e-4)
         moved += bool(np.any(memory))
     assert moved, "no plan changed anything, so nothing was tested"
+
+
+@pytest.mark.usefixtures("untraced")
+def test_models_learn_what_operators_save_if_the_engine_follows_their_dreams(tmp_path: Path) -> None:
+    learning = learning_of(tmp_path, *SMALL, "dream.legality=exact")
+    assert learning.model(0).fresh().start_graph().operators.known
+    assert learning.plans(0)["illegal_share"] == 0
 
 
 def test_a_reward_whose_sum_depends_on_the_way_is_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
