@@ -473,6 +473,7 @@ class ReachedGraphs:
         `distance`.
       weights: [K], theirs; other signatures have the weight 0.
       opset: of the model that the graphs are of.
+      per_total: weights of a graph's FLOPs, bytes and kernel launches in all (`Cost`).
       memory_bytes: of the states and masks that are held, about.
     Raises:
       ValueError: an action names no rule or no location, or signatures are without weights.
@@ -486,6 +487,7 @@ class ReachedGraphs:
         weights: npt.ArrayLike = ...,
         opset: int = 0,
         distance: int = 0,
+        per_total: tuple[float, float, float] = ...,
         memory_bytes: int = ...,
     ) -> None: ...
     def step(
@@ -499,7 +501,7 @@ class ReachedGraphs:
     def legal(self, graphs: npt.ArrayLike) -> npt.NDArray[np.bool_]:
         """[B, A + 1], the legal actions of graphs. Raises ValueError if one is unknown."""
     def weights(self, graphs: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """[B], the sums of the weights of the graphs' operators. Raises ValueError if a graph is unknown."""
+        """[B], the sums of the weights of the graphs' operators and totals. Raises ValueError if a graph is unknown."""
 
 class SearchResult:
     """What a search found.

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from environment import GraphSubstitutionEnv
-from taso_ext import ReachedGraphs
+from taso_ext import ReachedGraphs, State
 from worldmodel.data.actions import ActionTable
 from worldmodel.data.episodes import EpisodeBuffer
-from worldmodel.dynamics.operators import DISTANCE, OperatorWeights, fitted
+from worldmodel.dynamics.operators import DISTANCE, OperatorWeights, Weighed, fitted
 from worldmodel.dynamics.potential import MOST_STATES, savings
 from worldmodel.dynamics.reward_table import without_noise
 from worldmodel.world_model import WorldModel
@@ -41,9 +41,17 @@ class Structure:
           operators: what operators save, as was learned by `with_operators`; None: nothing was.
         """
         pairs, operators = table.decode(np.arange(table.num_actions)), operators or OperatorWeights.none()
-        weights = (*operators, env.model.opset, DISTANCE)
         self.knows_costs = operators.known
-        self._graphs = ReachedGraphs(env.unmeasured_start(), pairs, *weights, memory_bytes=MEMORY_BYTES)
+        self._graphs = ReachedGraphs(
+            env.unmeasured_start(),
+            pairs,
+            operators.signatures,
+            operators.weights,
+            opset=env.model.opset,
+            distance=DISTANCE,
+            per_total=tuple(operators.per_total.tolist()),
+            memory_bytes=MEMORY_BYTES,
+        )
 
     def step(self, graphs: npt.ArrayLike, actions: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Returns the masks bool [B, A + 1] and the numbers int64 [B] of the graphs after a rewrite in each of B rows.
@@ -86,16 +94,13 @@ def with_operators(world_model: WorldModel, env: GraphSubstitutionEnv, episodes:
     """
     graph = world_model.start_graph()
     of_log_cost = bool(world_model.mdn_rnn.sizes.cost_in_latent)
-    walked = _walked(env, without_noise(episodes) if of_log_cost else episodes, of_log_cost=of_log_cost)
-    operators = fitted([signatures for signatures, _ in walked], np.array([saved for _, saved in walked]))
-    return world_model.with_start_graphs([dataclasses.replace(graph, operators=operators)])
+    weighed = _weighed(env, without_noise(episodes) if of_log_cost else episodes, of_log_cost=of_log_cost)
+    return world_model.with_start_graphs([dataclasses.replace(graph, operators=fitted(weighed))])
 
 
-def _walked(
-    env: GraphSubstitutionEnv, episodes: EpisodeBuffer, *, of_log_cost: bool
-) -> list[tuple[list[np.ndarray], float]]:
-    """Returns, for each graph of episodes, the signatures of its operators at each distance, and what it saves."""
-    found: dict[str, tuple[list[np.ndarray], float]] = {}
+def _weighed(env: GraphSubstitutionEnv, episodes: EpisodeBuffer, *, of_log_cost: bool) -> list[Weighed]:
+    """Returns the graphs that episodes have met and what they save, the start graph first."""
+    found: dict[str, Weighed] = {}
     start = env.unmeasured_start()
     for episode in episodes:
         saved, state = savings(episode, of_log_cost=of_log_cost), start
@@ -104,8 +109,11 @@ def _walked(
             if rule < env.num_rules:
                 state = env.after(state, rule, location)
             if name not in found:
-                graph, opset = state.graph, env.model.opset
-                near = [graph.neighbourhood_signatures(opset, distance) for distance in range(DISTANCE + 1)]
-                found[name] = near, float(saved[step])
-    names = list(found)[:: 1 + len(found) // MOST_STATES]
-    return [found[name] for name in names]
+                found[name] = _weighed_state(state, env.model.opset, float(saved[step]))
+    return list(found.values())[:: 1 + len(found) // MOST_STATES]
+
+
+def _weighed_state(state: State, opset: int, saved: float) -> Weighed:
+    near = [state.graph.neighbourhood_signatures(opset, distance) for distance in range(DISTANCE + 1)]
+    cost = state.cost
+    return Weighed(near, np.array([cost.flops, cost.memory_bytes, cost.kernel_launches], float), saved)

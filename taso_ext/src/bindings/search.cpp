@@ -78,7 +78,7 @@ py::tuple step(ReachedGraphs& graphs, const Numbers& from, const Numbers& action
 void bind_search(py::module_& module) {
   py::class_<ReachedGraphs>(module, "ReachedGraphs")
       .def(py::init([](const Session& session, const Numbers& actions, const Signatures& signatures, const Weights& weights, int opset, int distance,
-                       std::int64_t memory_bytes) {
+                       std::array<double, SignatureWeights::kTotals> per_total, std::int64_t memory_bytes) {
              if (actions.ndim() != 2 || actions.shape(1) != 2) throw InvalidInput("actions must be pairs (rule, location), of shape [A, 2]");
              std::vector<Action> pairs;
              for (py::ssize_t i = 0; i < actions.shape(0); ++i) {
@@ -88,12 +88,12 @@ void bind_search(py::module_& module) {
                throw InvalidInput("each signature needs a weight, got " + std::to_string(signatures.size()) + " and " + std::to_string(weights.size()));
              }
              if (distance < 0) throw InvalidInput("the distance of signatures must be at least 0, got " + std::to_string(distance));
-             SignatureWeights weighted{opset, distance, {}};
+             SignatureWeights weighted{opset, distance, {}, per_total};
              for (py::ssize_t i = 0; i < signatures.size(); ++i) weighted.of[signatures.at(i)] = weights.at(i);
              return std::make_unique<ReachedGraphs>(std::make_shared<const State>(session.state()), std::move(pairs), std::move(weighted),
                                                     static_cast<std::size_t>(std::max<std::int64_t>(0, memory_bytes)));
            }), py::arg("start"), py::arg("actions"), py::arg("signatures") = Signatures(0), py::arg("weights") = Weights(0), py::arg("opset") = 0,
-           py::arg("distance") = 0, py::arg("memory_bytes") = 512ll << 20)
+           py::arg("distance") = 0, py::arg("per_total") = std::array<double, SignatureWeights::kTotals>{}, py::arg("memory_bytes") = 512ll << 20)
       .def("step", &step, py::arg("graphs"), py::arg("actions"))
       .def("legal", [](ReachedGraphs& graphs, const Numbers& numbers) { return legal_in(graphs, flat(numbers)); }, py::arg("graphs"))
       .def("weights", [](ReachedGraphs& graphs, const Numbers& numbers) {

@@ -1,6 +1,7 @@
 // Signatures of the neighbourhoods of run-time operators. A neighbourhood is an operator with the operators near it.
 #pragma once
 
+#include <array>
 #include <unordered_map>
 
 #include "ir/graph.hpp"
@@ -22,8 +23,10 @@ inline constexpr int kNeighbourhood = 3;    // distance in operators, in either 
 
 // Weights of signatures of the distances 0 to `distance`; others have the weight 0.
 struct SignatureWeights {
+  static constexpr std::size_t kTotals = 3;    // FLOPs, bytes and kernel launches
   int opset = 0, distance = 0;
   std::unordered_map<std::uint64_t, float> of;
+  std::array<double, kTotals> per_total{};    // weights of what a graph has in all
 };
 
 // Returns the sum of the weights of the signatures of all run-time operators, at all distances.

@@ -71,7 +71,13 @@ ReachedGraphs::Known ReachedGraphs::facts_of(const State& state) const {
   };
   for (const Match& match : state.matches()) mark(match.rule, match.location);
   for (const std::int32_t rule : rules_everywhere(state)) mark(rule, places_ - 1);
-  return {std::move(bits), weights_.of.empty() ? 0.0 : sum_of_weights(state.graph(), weights_)};
+  return {std::move(bits), weights_.of.empty() ? 0.0 : weigh(state)};
+}
+
+double ReachedGraphs::weigh(const State& state) const {
+  const Cost cost = state.cost();
+  const auto& [per_flop, per_byte, per_launch] = weights_.per_total;
+  return sum_of_weights(state.graph(), weights_) + per_flop * cost.flops + per_byte * cost.memory_bytes + per_launch * static_cast<double>(cost.kernel_launches);
 }
 
 void ReachedGraphs::require(std::int64_t graph) const {

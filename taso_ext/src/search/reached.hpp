@@ -28,7 +28,7 @@ class ReachedGraphs {
   // Sets `legal`, one entry for each action and one, which is true, behind them. Throws InvalidInput if there is no such
   // graph.
   void legal_in(std::int64_t graph, std::span<bool> legal);
-  // Returns the sum of the weights of a graph's operators. Throws InvalidInput if there is no such graph.
+  // Returns the sum of the weights of a graph's operators and of what they are in all. Throws InvalidInput if there is no such graph.
   [[nodiscard]] double weight_of(std::int64_t graph);
   [[nodiscard]] std::size_t action_count() const { return actions_.size(); }
   [[nodiscard]] std::int64_t made() const { return made_; }    // graphs that were given a number
@@ -39,6 +39,7 @@ class ReachedGraphs {
     double weight = 0;
   };
   [[nodiscard]] Known facts_of(const State& state) const;
+  [[nodiscard]] double weigh(const State& state) const;
   [[nodiscard]] const Known& known(std::int64_t graph);
   void require(std::int64_t graph) const;
   void forget_if_full();

@@ -17,7 +17,7 @@ from worldmodel.config import DreamConfig
 from worldmodel.data.episodes import Episode, EpisodeBuffer, collect
 from worldmodel.dream.dream_env import DreamEnv
 from worldmodel.dream.structure import Structure, with_operators
-from worldmodel.dynamics.operators import DISTANCE, OperatorWeights, fitted
+from worldmodel.dynamics.operators import DISTANCE, OperatorWeights, Weighed, fitted
 from worldmodel.fitting import fit
 from worldmodel.signature import Signature
 from worldmodel.world_model import WorldModel
@@ -26,9 +26,10 @@ MODEL = "bert-base-tiny"
 EXACT = DreamConfig(legality="exact", noise=False, temperature=0.0)
 
 
-def value_of(operators: OperatorWeights, graph: list[np.ndarray]) -> float:
+def value_of(operators: OperatorWeights, graph: Weighed) -> float:
     weights = dict(zip(operators.signatures.tolist(), operators.weights.tolist(), strict=True))
-    return sum(weights.get(signature, 0.0) for near in graph for signature in near.tolist())
+    of_operators = sum(weights.get(signature, 0.0) for near in graph.signatures for signature in near.tolist())
+    return float(of_operators + operators.per_total @ graph.totals)
 
 
 def test_sums_over_operators_are_found_again() -> None:
@@ -36,19 +37,30 @@ def test_sums_over_operators_are_found_again() -> None:
     names = generator.integers(2**63, size=(DISTANCE + 1, 12), dtype=np.uint64)
     worth = generator.normal(size=12)
     drawn = [generator.integers(12, size=generator.integers(5, 15)) for _ in range(200)]
-    graphs = [[names[distance][which] for distance in range(DISTANCE + 1)] for which in drawn]
-    saved = np.array([worth[which].sum() for which in drawn]) + 40.0
-    operators = fitted(graphs[:150], saved[:150])
-    found = np.array([value_of(operators, graph) for graph in graphs])
-    left = saved - found
+    totals = np.array([5.0, 6.0, 7.0])
+    graphs = [Weighed([each[which] for each in names], totals, worth[which].sum() + 40.0) for which in drawn]
+    operators = fitted(graphs[:150])
+    left = np.array([graph.saved - value_of(operators, graph) for graph in graphs])
     np.testing.assert_allclose(left[150:], left[:150].mean(), atol=0.1)
 
 
 def test_what_all_graphs_have_alike_says_nothing() -> None:
     same = np.array([1, 1, 2], np.uint64)
     other = [np.array([number], np.uint64) for number in (3, 4)]
-    graphs = [[np.concatenate([same, each])] * (DISTANCE + 1) for each in other]
-    assert set(fitted(graphs, np.array([0.0, 5.0])).signatures.tolist()) == {3, 4}
+    near = [[np.concatenate([same, each])] * (DISTANCE + 1) for each in other]
+    graphs = [Weighed(each, np.ones(3), saved) for each, saved in zip(near, (0.0, 5.0), strict=True)]
+    assert set(fitted(graphs).signatures.tolist()) == {3, 4}
+
+
+def test_what_no_graph_has_shown_counts_by_what_it_is_in_all() -> None:
+    """Bytes save in proportion; so does what comes with an operator that was never met."""
+    generator = np.random.default_rng(0)
+    totals = np.stack([np.full(50, 7.0), generator.uniform(1e6, 2e6, 50), np.full(50, 9.0)], axis=1)
+    near = [np.array([1], np.uint64)] * (DISTANCE + 1)
+    operators = fitted([Weighed(near, each, float(50.0 - 3e-5 * each[1])) for each in totals])
+    unknown = [np.array([2], np.uint64)] * (DISTANCE + 1)
+    few, many = (Weighed(unknown, np.array([7.0, size, 9.0]), 0.0) for size in (1e5, 5e6))
+    assert value_of(operators, few) - value_of(operators, many) == pytest.approx(3e-5 * 4.9e6, rel=0.01)
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +109,7 @@ def test_a_saved_model_knows_them(
     again, known = WorldModel.load(tmp_path / "model").start_graph().operators, learned.start_graph().operators
     np.testing.assert_array_equal(again.signatures, known.signatures)
     np.testing.assert_array_equal(again.weights, known.weights)
+    np.testing.assert_array_equal(again.per_total, known.per_total)
     assert len(known.signatures) > 100
     world_model.save(tmp_path / "without")
     assert not WorldModel.load(tmp_path / "without").start_graph().operators.known
@@ -104,17 +117,19 @@ def test_a_saved_model_knows_them(
 
 def test_the_engine_adds_up_the_weights_of_all_operators(env: GraphSubstitutionEnv, buffer: EpisodeBuffer) -> None:
     table, generator, opset = buffer.action_table(), np.random.default_rng(0), env.model.opset
-    state, actions = env.unmeasured_start(), table.encode(buffer[0].actions)
-    graphs = [state.graph]
-    for rule, location in buffer[0].actions.tolist():
+    state, actions, graphs = env.unmeasured_start(), table.encode(buffer[0].actions), []
+    for step in range(len(actions) + 1):
+        rule, location = buffer[0].actions[step - 1].tolist() if step else (env.num_rules, 0)
         state = state if rule == env.num_rules else env.after(state, rule, location)
-        graphs.append(state.graph)
-    near = [[graph.neighbourhood_signatures(opset, each) for each in range(DISTANCE + 1)] for graph in graphs]
-    names = np.unique(np.concatenate([np.concatenate(each) for each in near]))[::2]
-    operators = OperatorWeights(names, generator.normal(size=len(names)).astype(np.float32))
+        near = [state.graph.neighbourhood_signatures(opset, each) for each in range(DISTANCE + 1)]
+        totals = state.cost.flops, state.cost.memory_bytes, state.cost.kernel_launches
+        graphs.append(Weighed(near, np.array(totals, float), 0.0))
+    names = np.unique(np.concatenate([each for graph in graphs for each in graph.signatures]))[::2]
+    weights = generator.normal(size=len(names)).astype(np.float32)
+    operators = OperatorWeights(names, weights, np.array([1e-6, -2e-6, 0.3]))
     structure = Structure(env, table, operators)
-    expected = [value_of(operators, each) for each in near]
-    np.testing.assert_allclose(structure.saved(structure.along(actions)), expected, rtol=1e-4, atol=1e-4)
+    expected = [value_of(operators, each) for each in graphs]
+    np.testing.assert_allclose(structure.saved(structure.along(actions)), expected, rtol=1e-4, atol=1e-3)
     assert structure.knows_costs and not Structure(env, table).knows_costs
 
 
