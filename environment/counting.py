@@ -23,8 +23,8 @@ class Counts:
 
     Attributes:
       real_steps: steps of the exact engine, each from one graph to another, also everywhere-actions and those that
-        replay a plan, leave rewrites out of it or follow a dream; graphs that a search expands; and steps of the real
-        environment that change no graph, which are NO-OPs and refused actions. Each is one step.
+        replay a plan or leave rewrites out of it, but not those that follow a dream; graphs that a search expands; and
+        steps of the real environment that change no graph, which are NO-OPs and refused actions. Each is one step.
       dreamed_steps: steps in dreams of a world model, one for each row that takes it.
       cost_evaluations: graphs whose run time a cost model was asked for: those of the environment's steps, as far as
         their reward or observation needs it; those that a search judges; and those of rewrites that nobody has taken

@@ -463,7 +463,8 @@ class PlacementSimulator:
 class ReachedGraphs:
     """The graphs that actions lead to from a start graph, each with a number; the start graph has number 0.
 
-    States and masks that are not held are found again when they are asked for. A graph that is met again by the same
+    What is done here counts as no step (`take_work`): nothing is asked for a price. States and masks that are not held
+    are found again when they are asked for. A graph that is met again by the same
     action mostly has the same number.
 
     Args:
@@ -500,6 +501,8 @@ class ReachedGraphs:
         """
     def legal(self, graphs: npt.ArrayLike) -> npt.NDArray[np.bool_]:
         """[B, A + 1], the legal actions of graphs. Raises ValueError if one is unknown."""
+    def state(self, graph: int) -> State:
+        """A graph's state, without waypoints. Raises ValueError if the graph is unknown."""
     def weights(self, graphs: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """[B], the sums of the weights of the graphs' operators and totals. Raises ValueError if a graph is unknown."""
 

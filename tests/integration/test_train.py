@@ -26,6 +26,7 @@ TINY = [
     *("recollect.rounds=0", "ppo.updates=2", "ppo.batch=4", "ppo.horizon=6", "ppo.epochs=1", "ppo.minibatches=1"),
     "policy.torso=[16]",
     *("ppo_real.updates=1", "ppo_real.batch=2", "ppo_real.horizon=4"),
+    "dream.legality=predicted",  # so that dreams omit something
 ]
 COSTS = ["--costs", "roofline:rtx2070"]
 SETTINGS = [*COSTS, *(part for setting in TINY for part in ("--set", setting))]

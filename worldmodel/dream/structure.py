@@ -31,7 +31,7 @@ MEMORY_BYTES = 512 << 20
 
 
 class Structure:
-    """Graphs that rewrites have led to, each with a number; 0 is the start graph. No step of an episode is taken."""
+    """Graphs that rewrites have led to, each with a number; 0 is the start graph. No real step is taken or counted."""
 
     def __init__(self, env: GraphSubstitutionEnv, table: ActionTable, operators: OperatorWeights | None = None) -> None:
         """
@@ -79,6 +79,10 @@ class Structure:
         """Returns the legal actions of graphs by their numbers: bool [B, A + 1]; NO-OP is always legal."""
         return self._graphs.legal(graphs)
 
+    def state(self, graph: int) -> State:
+        """Returns the engine's state of a graph, priced by a roofline."""
+        return self._graphs.state(graph)
+
     def saved(self, graphs: npt.ArrayLike) -> np.ndarray:
         """Returns what the operators of graphs save, by their numbers: float32 [B], up to a constant."""
         return self._graphs.weights(graphs).astype(np.float32)
@@ -94,22 +98,21 @@ def with_operators(world_model: WorldModel, env: GraphSubstitutionEnv, episodes:
     """
     graph = world_model.start_graph()
     of_log_cost = bool(world_model.mdn_rnn.sizes.cost_in_latent)
-    weighed = _weighed(env, without_noise(episodes) if of_log_cost else episodes, of_log_cost=of_log_cost)
+    weighed = _weighed(Structure(env, graph.table), graph.table, env.model.opset, episodes, of_log_cost=of_log_cost)
     return world_model.with_start_graphs([dataclasses.replace(graph, operators=fitted(weighed))])
 
 
-def _weighed(env: GraphSubstitutionEnv, episodes: EpisodeBuffer, *, of_log_cost: bool) -> list[Weighed]:
+def _weighed(
+    structure: Structure, table: ActionTable, opset: int, episodes: EpisodeBuffer, *, of_log_cost: bool
+) -> list[Weighed]:
     """Returns the graphs that episodes have met and what they save, the start graph first."""
     found: dict[str, Weighed] = {}
-    start = env.unmeasured_start()
-    for episode in episodes:
-        saved, state = savings(episode, of_log_cost=of_log_cost), start
-        for step, name in enumerate(episode.hashes):
-            rule, location = episode.actions[step - 1].tolist() if step else (env.num_rules, 0)
-            if rule < env.num_rules:
-                state = env.after(state, rule, location)
+    for episode in without_noise(episodes) if of_log_cost else episodes:
+        saved = savings(episode, of_log_cost=of_log_cost)
+        for step, number in enumerate(structure.along(table.encode(episode.actions))):
+            name = episode.hashes[step]
             if name not in found:
-                found[name] = _weighed_state(state, env.model.opset, float(saved[step]))
+                found[name] = _weighed_state(structure.state(number), opset, float(saved[step]))
     return list(found.values())[:: 1 + len(found) // MOST_STATES]
 
 

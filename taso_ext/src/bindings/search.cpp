@@ -64,9 +64,7 @@ py::tuple step(ReachedGraphs& graphs, const Numbers& from, const Numbers& action
   {
     const std::span<const std::int64_t> before = flat(from), taken = flat(actions);
     const py::gil_scoped_release release;
-    const std::int64_t known = graphs.made();
     for (std::size_t row = 0; row < reached.size(); ++row) reached[row] = graphs.after(before[row], taken[row]);
-    work.steps.fetch_add(graphs.made() - known, std::memory_order_relaxed);
   }
   const py::array_t<bool> masks = legal_in(graphs, reached);
   const auto size = static_cast<py::ssize_t>(reached.size());
@@ -96,6 +94,7 @@ void bind_search(py::module_& module) {
            py::arg("distance") = 0, py::arg("per_total") = std::array<double, SignatureWeights::kTotals>{}, py::arg("memory_bytes") = 512ll << 20)
       .def("step", &step, py::arg("graphs"), py::arg("actions"))
       .def("legal", [](ReachedGraphs& graphs, const Numbers& numbers) { return legal_in(graphs, flat(numbers)); }, py::arg("graphs"))
+      .def("state", [](ReachedGraphs& graphs, std::int64_t number) { return Session(State(*graphs.state(number)), std::make_shared<Waypoints>()); }, py::arg("graph"))
       .def("weights", [](ReachedGraphs& graphs, const Numbers& numbers) {
         std::vector<double> sums;
         {

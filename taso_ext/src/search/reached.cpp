@@ -55,6 +55,11 @@ void ReachedGraphs::legal_in(std::int64_t graph, std::span<bool> legal) {
 
 double ReachedGraphs::weight_of(std::int64_t graph) { return known(graph).weight; }
 
+std::shared_ptr<const State> ReachedGraphs::state(std::int64_t graph) {
+  require(graph);
+  return tree_.state(static_cast<std::int32_t>(graph));
+}
+
 const ReachedGraphs::Known& ReachedGraphs::known(std::int64_t graph) {
   require(graph);
   const auto number = static_cast<std::int32_t>(graph);

@@ -30,8 +30,9 @@ class ReachedGraphs {
   void legal_in(std::int64_t graph, std::span<bool> legal);
   // Returns the sum of the weights of a graph's operators and of what they are in all. Throws InvalidInput if there is no such graph.
   [[nodiscard]] double weight_of(std::int64_t graph);
+  // Returns the state of a graph. Throws InvalidInput if there is no such graph.
+  [[nodiscard]] std::shared_ptr<const State> state(std::int64_t graph);
   [[nodiscard]] std::size_t action_count() const { return actions_.size(); }
-  [[nodiscard]] std::int64_t made() const { return made_; }    // graphs that were given a number
 
  private:
   struct Known {
@@ -52,7 +53,7 @@ class ReachedGraphs {
   std::unordered_map<std::int32_t, Known> known_;
   SignatureWeights weights_;
   std::size_t most_known_;
-  std::int64_t made_ = 0;
+  std::int64_t made_ = 0;    // graphs that were given a number, beside the start graph
 };
 
 }  // namespace rlflow
