@@ -137,9 +137,11 @@ def dream_step(
         )  # fmt: skip
     account = state.account
     if not isinstance(account, tuple):
-        by_operators = known is not None and not isinstance(known.saved, tuple)
-        saved = known.saved if known is not None and by_operators else model.saved(mask, past, codes.inputs)
-        reward, account = bounded(model, account, reward, state.z, saved, codes.inputs, whole=by_operators)
+        saved = () if known is None else known.saved
+        whole = not isinstance(saved, tuple)
+        if isinstance(saved, tuple):
+            saved = model.saved(mask, past, codes.inputs)
+        reward, account = bounded(model, account, reward, state.z, saved, codes.inputs, whole=whole)
     drawn = _drawn(model, predictions, settings.temperature, seed)
     if model.cost.per_reward is not None:  # rewards are not drawn, and neither is the cost that they add up to
         drawn = with_last(drawn, model.cost.after(state.z, reward))

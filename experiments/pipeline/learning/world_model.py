@@ -104,6 +104,7 @@ def train_further(run: Run, loaded: Loaded, before: RoundModel, buffer: EpisodeB
     """Trains the world model of the next round, starting from the model of the round before.
 
     Args:
+      loaded: what the episodes are of.
       before: the world model of the round before; it is not changed.
       buffer: the episodes that `before` has learned from, and the new ones.
       omits: whether the dream of `before` offers too few of the rewrites that pay.

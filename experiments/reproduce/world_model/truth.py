@@ -11,7 +11,8 @@ them begin with one world model of random play. By `exact`, the engine says in d
 plays in a dream that was recollected by PPO in two rounds. By `starved`, world models learn from few episodes and
 without recollection. In the dream of the round that plays, PPO, `cmaes` and `mpc` play; in PPO's dream, a beam search
 and a cross-entropy planning look for the best plan. All plans are tried in reality. On a quiet machine a unit of the
-usual schedule takes about ten minutes, one of `own` about half an hour, and a starved one two minutes.
+usual schedule takes about ten minutes, one of `exact` a quarter of an hour, one of `own` half an hour, and a starved
+one two minutes.
 """
 
 from __future__ import annotations

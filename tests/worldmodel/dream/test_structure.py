@@ -72,6 +72,8 @@ def test_masks_are_those_of_reality_also_of_graphs_that_are_not_held(
     some = np.array([numbers[-2] for numbers in along])
     last = np.array([table.encode(episode.actions)[-1] for episode in buffer])
     _, reached = structure.step(some, last)
+    last_numbers = [numbers[-1] for numbers in along]
+    np.testing.assert_array_equal(structure.masks(reached), structure.masks(last_numbers))
     if held:
         assert reached.tolist() == [numbers[-1] for numbers in along], "a graph that was met keeps its number"
 
