@@ -81,6 +81,7 @@ _SMALL = (
     "ppo.updates=2",
     "ppo.batch=8",
     "ppo.epochs=1",
+    "dream.legality=predicted",
     "recollect.rounds=1",
     "recollect.more=0",
     "recollect.episodes=4",

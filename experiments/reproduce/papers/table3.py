@@ -41,7 +41,7 @@ from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, 
 from experiments.reproduce.papers.cleaning import against_basic
 from experiments.reproduce.papers.players import SHORT, cuts_of
 from experiments.reproduce.papers.printed import TEMPERATURES
-from experiments.reproduce.search.plays import ON_PAPER, SMALL, slug
+from experiments.reproduce.search.plays import ON_PAPER, PREDICTED, SMALL, slug
 from experiments.reproduce.search.plays import PRICES as PAPERS_PRICES
 from experiments.reproduce.table import UNDEFINED, Table
 from experiments.runs.directory import digest
@@ -57,7 +57,10 @@ NAME = "table3"
 KEY = "dream.temperature"
 SEEDS = {"smoke": "0", "full": "0,1,2,3,4"}
 DEFAULT = {"smoke": "0,2", "full": "0,0.1,0.5,0.75,1,1.2,1.5,1.75,2,2.5,3"}
-ROUND = ("recollect.rounds=1", "recollect.more=0", "recollect.episodes=100", "recollect.steps=600", "ppo.updates=100")
+ROUND = (
+    *PREDICTED,
+    *("recollect.rounds=1", "recollect.more=0", "recollect.episodes=100", "recollect.steps=600", "ppo.updates=100"),
+)
 NOISY = ("device=cpu", "evaluate.climb_seconds=0", *ROUND, "dream.noise=true")
 RECORDED = COMMITTED / NAME / "cpu.sqlite"
 """Made by `rlflow costs record bert-l2-h128 --walks 300`, five times `--again`, and `export --kernels-alone`."""

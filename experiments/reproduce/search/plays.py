@@ -64,13 +64,16 @@ SMALL = (
     *("mpc.plans=8", "mpc.elites=2", "mpc.iterations=1", "mpc.horizon=3", "mpc.replan=3"),
 )
 """Changes that make everything that learns small, for a quick look, also where a row makes it large."""
+PREDICTED = ("dream.legality=predicted", "recollect.searched=0.2")
+"""Dreams whose world model predicts which rewrites are legal, and learns from plans of searches too."""
 ROUNDS = (
     *("recollect.rounds=4", "recollect.more=0", "recollect.episodes=50", "recollect.steps=300"),
     *("ppo.updates=50", "cmaes.generations=50"),
+    *PREDICTED,
 )
-"""Rounds of recollection with half of the usual work each: what two rounds take mends a dream more often in four."""
-SCHEDULES: Mapping[str, tuple[str, ...]] = {"smoke": SMALL, "full": ROUNDS}
-"""Changes of the presets by scale."""
+"""Rounds of recollection with half of the usual work each: what two rounds take mends such dreams oftener in four."""
+SCHEDULES: Mapping[str, tuple[str, ...]] = {"smoke": PREDICTED, "full": ROUNDS}
+"""Changes of the presets by scale, which a row's settings may change again."""
 COUNTED = {
     "real_steps": "steps of the exact engine, mean",
     "dreamed_steps": "steps in dreams, mean",
@@ -110,8 +113,8 @@ class Player:
         return load_config(self.preset, {"controller": self.controller}, self.settings).uses_world_model
 
     def changes(self, scale: str) -> tuple[str, ...]:
-        """Returns the changes of its preset at a scale."""
-        return () if scale == "full" and self.preset in AS_PUBLISHED else SCHEDULES[scale]
+        """Returns the changes of its preset at a scale, before the settings of the row."""
+        return () if self.preset in AS_PUBLISHED else SCHEDULES[scale]
 
 
 @dataclass(frozen=True)
@@ -143,8 +146,8 @@ class Play:
         """The settings of the run."""
         limit = () if self.player.learns else (f"search.seconds={self.seconds}",)
         priced = (f"costs={self.costs}", f"device={self.device}", "evaluate.climb_seconds=0")
-        own, schedule = (*limit, *self.player.settings), self.player.changes(self.scale)
-        changes = (*priced, *own, *schedule) if self.scale == "smoke" else (*priced, *schedule, *own)
+        own, small = (*limit, *self.player.settings), SMALL if self.scale == "smoke" else ()
+        changes = (*priced, *self.player.changes(self.scale), *own, *small)
         values = {"controller": self.player.controller, "seed": self.seed}
         return effective(load_config(self.player.preset, values, changes))
 

@@ -27,6 +27,7 @@ from experiments.config.tree import parse_overrides, replaced
 from experiments.executors.local import Unit, finished
 from experiments.executors.units import Record, once
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
+from experiments.reproduce.search.plays import PREDICTED
 from experiments.reproduce.table import UNDEFINED, Table
 from experiments.runs.progress import ProgressDisplay
 from experiments.studies import study
@@ -78,7 +79,11 @@ SCALES = {
     "smoke": Scale(
         "demo", (*study.SCALES["smoke"].overrides, "evaluate.sampled_episodes=2"), study.SCALES["smoke"].effort
     ),
-    "full": Scale("demo", (*study.ON_PAPER, "environment.max_steps=30", "ppo.horizon=50"), Effort(episodes=100)),
+    "full": Scale(
+        "demo",
+        (*study.ON_PAPER, *PREDICTED, "recollect.rounds=2", "environment.max_steps=30", "ppo.horizon=50"),
+        Effort(episodes=100),
+    ),
 }
 PLANNING = {"smoke": Planning(width=4, population=8, elites=4, iterations=2), "full": Planning()}
 GRAPHS = {

@@ -316,9 +316,10 @@ def test_points_share_the_world_model_of_a_seed_alone() -> None:
         return Point(MODEL, {}, load_config("demo", options, changes), {}, Path()).lane
 
     usual = lane(controller="ppo")
-    assert usual == lane("dream.temperature=2", "ppo.epochs=7", "recollect.rounds=1", controller="ppo") != ""
-    exact = lane("dream.legality=exact", controller="ppo")
-    assert usual != exact == lane("dream.legality=exact", "dream.temperature=2", controller="ppo"), "it learns more"
+    assert usual == lane("dream.temperature=2", "ppo.epochs=7", "recollect.rounds=2", controller="ppo") != ""
+    predicted = lane("dream.legality=predicted", controller="ppo")
+    warm = lane("dream.legality=predicted", "dream.temperature=2", controller="ppo")
+    assert predicted == warm != usual, "which learns what operators save too"
     assert usual != lane("seed=1", controller="ppo") and usual != lane("collect.episodes=7", controller="ppo")
     assert lane(controller="taso") == lane("world=real", controller="ppo") == ""
 

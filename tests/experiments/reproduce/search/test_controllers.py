@@ -14,8 +14,10 @@ from controller.records import EpisodeRecord
 from controller.registry import UnknownControllerError
 from environment.substitution.env import WAYPOINT
 from experiments.cli import main
+from experiments.config.effect import effective
+from experiments.config.run import load_config
 from experiments.reproduce.search.controllers import COLUMNS, PLAYERS, chosen_players, finding, rows_of
-from experiments.reproduce.search.plays import MOST_STEPS, Play, actions_of, curves_of, rules_of
+from experiments.reproduce.search.plays import MOST_STEPS, ON_PAPER, Play, actions_of, curves_of, rules_of
 from experiments.runs.progress import SilentProgress
 from taso_ext import CostModel, OnnxModel
 
@@ -149,11 +151,20 @@ def test_only_rows_that_the_table_has_are_judged() -> None:
     said = finding([searched, real, record("a", "mcts", 0.4, world="real")], 400)
     assert "By the mean of the seeds, `mcts` gains over 5% more" in said
     assert "1 of 1 graphs: a (mcts 0.4 %, taso 0.5 %)" in said, "the best known gain is that of ppo real"
-    assert finding([searched, real], 400) == "Nothing is judged: the table has neither `ppo dream` nor `mcts`."
+    assert finding([searched, real], 400) == (
+        "Nothing is judged: the table has neither `ppo exact` nor `ppo dream` nor `mcts`."
+    )
+
+
+def test_one_row_is_the_preset_as_it_is_and_the_other_predicts_masks() -> None:
+    exact, predicted = (Play("resnet18", row, PLAYERS[row], "full", 1, 0).config for row in ("ppo exact", "ppo dream"))
+    assert exact == effective(load_config("demo", {"controller": "ppo"}, ["world=dream", *ON_PAPER]))
+    assert exact.dream.legality == "exact" and predicted.dream.legality == "predicted"
+    assert predicted.recollect.rounds == 4 and predicted.recollect.searched > 0
 
 
 def test_rows_are_chosen_by_the_name_of_their_controller() -> None:
     assert chosen_players(None) == PLAYERS
-    assert list(chosen_players("ppo, greedy")) == ["ppo dream", "ppo mixed", "ppo real", "greedy"]
+    assert list(chosen_players("ppo, greedy")) == ["ppo exact", "ppo dream", "ppo mixed", "ppo real", "greedy"]
     with pytest.raises(UnknownControllerError, match="Did you mean 'greedy'"):
         chosen_players("gredy")

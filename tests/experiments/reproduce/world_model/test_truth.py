@@ -155,7 +155,7 @@ def test_finished_units_are_found_and_depend_on_every_controller(monkeypatch: py
     truth.judged(GRAPH, "own", "smoke", 0, truth.PRICES, progress)
     with reading_only():
         truth.judged(GRAPH, "own", "smoke", 0, truth.PRICES, progress)
-        monkeypatch.setattr(plays, "SCHEDULES", {"smoke": (*plays.SMALL, "mpc.plans=9")})
+        monkeypatch.setattr(plays, "SMALL", (*plays.SMALL, "mpc.plans=9"))
         with pytest.raises(UnfinishedError):
             truth.judged(GRAPH, "own", "smoke", 0, truth.PRICES, progress)
 
