@@ -77,7 +77,7 @@ class Schedule:
 SCHEDULES: Mapping[str, Schedule] = {
     "usual": Schedule(4),
     "own": Schedule(2, own=True, planned=20),
-    "exact": Schedule(2, settings=("dream.legality=exact",), planned=20),
+    "exact": Schedule(2, settings=("dream.legality=exact", "recollect.searched=0"), planned=20),
     "starved": Schedule(0, settings=("collect.episodes=12", "recollect.rounds=0")),
 }
 PLANNING = {"smoke": Planning(width=4, population=8, elites=4, iterations=2), "full": Planning()}
