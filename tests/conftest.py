@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -45,6 +46,12 @@ def pytest_sessionstart() -> None:
 
     if not Path(_core.__file__ or "").is_relative_to(Path(folder).resolve()):
         pytest.exit(f"The tests were to run with the engine of {folder}, but {_core.__file__} was imported.", 1)
+
+
+def pytest_collection_finish() -> None:
+    """Leaves all modules and collected tests out of garbage collection, which took a twentieth of the tests' time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -79,7 +79,7 @@ GROUPS: Mapping[str, Sequence[Flag]] = {
         Flag(
             "--recollect",
             "recollect.rounds",
-            "rounds in which the world model learns from real episodes of ppo, and ppo starts anew (best and demo: 2, "
+            "rounds in which the world model learns from real episodes of ppo, and ppo starts anew (best: 2, demo: 1, "
             "and up to 2 more, recollect.more, while alarms sound)",
             int,
             "N",

@@ -17,6 +17,7 @@ import onnx
 from controller.registry import worlds_of
 from environment import zoo
 from experiments.cli import build_parser
+from experiments.reproduce.search.plays import SMALL
 from experiments.request import one_by_one, parse_request
 from tests.integration.tiny_run import TINY
 
@@ -29,8 +30,10 @@ ROOMS = [
     ROOT / "tests/fuzz/README.md",
     *sorted(page for name in PACKAGES for page in (ROOT / name).rglob("README.md") if "results" not in page.parts),
 ]
-"""Further pages of the site with commands, which are only checked to be known: they take minutes even on tiny networks
-(searches without a limit, kernels that are timed), and tests of the packages run what they name."""
+"""Further pages of the site with commands. What they optimise is run; the rest is checked to be known, and tests of the
+packages run it: it records prices and finds rules."""
+RECORDED = "FILE.sqlite"
+"""The recorded prices that pages name."""
 
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"(?:^    .*\n)+", re.MULTILINE)
@@ -94,7 +97,7 @@ def at_smoke_scale(words: Sequence[str]) -> list[str]:
 def _small(word: str) -> str:
     if re.fullmatch(r"runs/sweeps/.+-[0-9a-f]{8}", word):
         return str(newest("runs/sweeps/*"))
-    if word == "runs/RUN":
+    if word in ("runs/RUN", "RUN"):
         return str(newest("runs/*/result.json").parent)
     if re.fullmatch(r"runs/[^/]+-[0-9a-f]{8}", word):  # pages name runs that have trained a controller
         return str(newest("runs/*/checkpoints/controller*").parents[1])
@@ -131,7 +134,8 @@ def _short_run(subcommand: str, others: list[str]) -> list[str]:
     if config.controller == "climb":
         return [*others, "--time", "2", *_set(["measure.pairs=2", "measure.sessions=1"])]
     costs = [] if "--costs" in others else ["--costs", "roofline:rtx2070"]
-    return [*others, *costs, *_set(TINY if worlds_of(config.controller) else ["measure.pairs=2"])]
+    of_controller = [setting for setting in SMALL if setting.startswith(f"{config.controller}.")]
+    return [*others, *costs, *_set([*TINY, *of_controller] if worlds_of(config.controller) else ["measure.pairs=2"])]
 
 
 def _set(settings: Sequence[str]) -> list[str]:

@@ -12,10 +12,14 @@ import pytest
 
 from experiments.cli import build_parser, main
 from experiments.reproduce import TABLES
-from tests.docs.commands import PAGES, ROOMS, ROOT, Command, at_smoke_scale, blocks, commands, newest
+from tests.docs.commands import PAGES, RECORDED, ROOMS, ROOT, Command, at_smoke_scale, blocks, commands, newest
 
 ALL = [command for page in (*PAGES, *ROOMS) for command in commands(page)]
 WITH_RLFLOW = [page for page in PAGES if any(command.words[0] == "rlflow" for command in commands(page))]
+OPTIMISING = [page for page in ROOMS if any(command.words[:2] == ["rlflow", "optimise"] for command in commands(page))]
+OF_ANOTHER_PACKAGE = "dreamer"
+"""A controller that a page has as an example of one's own; `tests/integration/test_own_controller.py` runs one."""
+QUICKLY = ["--set", "measure.pairs=2", "--set", "measure.sessions=1"]
 FIRST_RUN = ROOT / "docs/tutorials/first-run.md"
 LIBRARY = ROOT / "docs/how-to/library.md"  # tests/integration/test_library.py runs it
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
@@ -74,6 +78,25 @@ def run_commands(page: Path, *, with_learning: bool) -> list[str]:
         assert main(at_smoke_scale(words)) == 0, command
         run.append(command.text)
     return run
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("page", OPTIMISING, ids=name_of)
+def test_what_the_page_of_a_room_optimises_ends_well(page: Path, place: Path, untraced: None) -> None:
+    for command in commands(page):
+        if command.words[:2] == ["rlflow", "optimise"] and OF_ANOTHER_PACKAGE not in command.words:
+            if any(word.startswith(RECORDED) for word in command.words):
+                record()
+            assert main([*at_smoke_scale(command.words), "--force"]) == 0, command
+
+
+def record() -> None:
+    """Records kernels and whole graphs of the network that `at_smoke_scale` writes."""
+    if not Path(RECORDED).exists():
+        timed = ["optimise", "squeezenet1.1-tiny", "-o", "timed.onnx", "--controller", "greedy", *QUICKLY]
+        assert main([*timed, "--costs", "measured:cpu", "--set", "measure.predict=false"]) == 0
+        assert main([*timed, "--costs", "endtoend:cpu", "--force"]) == 0
+        assert main(["costs", "export", RECORDED]) == 0
 
 
 @pytest.fixture

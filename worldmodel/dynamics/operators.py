@@ -2,11 +2,11 @@
 
 What rewrites make of a graph is known, so a dream that the engine follows knows the graph of each of its states, and
 only what it costs has to be learned. A kernel's time depends on its operator and, where kernels are fused, on the
-operators beside it. So each operator has a weight by itself, another one together with its neighbours, and a small one
-together with theirs. Operators that no episode has met, or that none has changed, count by their FLOPs, bytes and
-kernel launches, which have a weight each. What a graph saves is the sum of the weights. They are fitted by ridge
-regression to the costs of the states that were visited, without training. Whichever way leads to a graph, it is worth
-the same.
+operators beside it. So each operator has a weight together with its neighbours, and small ones by
+itself and together with theirs. Operators that no episode has met, or that none has changed, count by their FLOPs,
+bytes and kernel launches, which have a weight each. What a graph saves is the sum of the weights. They are fitted by
+ridge regression to the costs of the states that were visited, without training. Whichever way leads to a graph, it is
+worth the same.
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ import numpy as np
 from scipy.sparse import csr_matrix, hstack
 from scipy.sparse.linalg import lsqr
 
-SCALES = (1.0, 1.0, 0.3)
+SCALES = (0.3, 1.0, 0.3)
 """Sizes of an operator's weights with what is 0, 1 and 2 operators away."""
 DISTANCE = len(SCALES) - 1
 PENALTY = 0.1
 """Of the square of a weight, in percent of the start graph's cost, beside the squared error of one state."""
-FREE = 100.0
-"""Size of the constant, so that it has hardly a penalty."""
-STEPS = 300
-"""Steps of the solver at most (Paige & Saunders 1982, "LSQR")."""
+STEPS = 600
+"""Steps of the solver at most (Paige & Saunders 1982, "LSQR"); with half of them, it is not there yet."""
 
 
 class OperatorWeights(NamedTuple):
@@ -70,23 +68,28 @@ class Weighed(NamedTuple):
 
 def fitted(graphs: Sequence[Weighed]) -> OperatorWeights:
     """Returns the weights that explain what graphs save; the first of them is the start graph."""
-    parts = [_counts([graph.signatures[distance] for graph in graphs]) for distance in range(len(SCALES))]
+    parts = [_changes([graph.signatures[distance] for graph in graphs]) for distance in range(len(SCALES))]
     names = np.concatenate([names for names, _ in parts])
     scales = np.repeat(SCALES, [len(names) for names, _ in parts])
-    counts = [scale * counts for scale, (_, counts) in zip(SCALES, parts, strict=True)]
+    changes = [scale * changes for scale, (_, changes) in zip(SCALES, parts, strict=True)]
     totals = np.stack([graph.totals for graph in graphs])
     shares = np.maximum(totals[0], 1.0) / 100.0  # so that each is in percent of the start graph's
-    features = hstack([*counts, csr_matrix(totals / shares), csr_matrix(np.full((len(graphs), 1), FREE))]).tocsr()
+    features = hstack([*changes, csr_matrix((totals - totals[0]) / shares)]).tocsr()
     saved = np.array([graph.saved for graph in graphs])
-    found = lsqr(features, saved, damp=np.sqrt(PENALTY), iter_lim=STEPS)[0]
-    of_operators, of_totals = found[: len(names)], found[len(names) : -1]
+    found = lsqr(features, saved - saved[0], damp=np.sqrt(PENALTY), iter_lim=STEPS)[0]
+    of_operators, of_totals = np.split(found, [len(names)])
     return OperatorWeights(names, (scales * of_operators).astype(np.float32), of_totals / shares)
 
 
-def _counts(graphs: Sequence[np.ndarray]) -> tuple[np.ndarray, csr_matrix]:
-    """Returns the signatures [K] that not all graphs have alike, and how many operators of each graph have each."""
+def _changes(graphs: Sequence[np.ndarray]) -> tuple[np.ndarray, csr_matrix]:
+    """Returns the signatures [K] that not all graphs have alike.
+
+    And how many more operators than the first graph each graph has of each: the matrix has few other numbers than 0.
+    """
     names, columns = np.unique(np.concatenate(graphs), return_inverse=True)
     rows = np.repeat(np.arange(len(graphs)), [len(graph) for graph in graphs])
     counts = csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(len(graphs), len(names)))  # it adds up repeats
-    varies = np.flatnonzero(counts.max(axis=0).toarray()[0] != counts.min(axis=0).toarray()[0])
-    return names[varies], counts[:, varies]
+    changes = counts - csr_matrix(np.ones((len(graphs), 1))) @ counts[0]
+    changes.eliminate_zeros()
+    varies = np.unique(changes.indices)
+    return names[varies], changes[:, varies]
