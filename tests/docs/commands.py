@@ -134,8 +134,8 @@ def _short_run(subcommand: str, others: list[str]) -> list[str]:
     if config.controller == "climb":
         return [*others, "--time", "2", *_set(["measure.pairs=2", "measure.sessions=1"])]
     costs = [] if "--costs" in others else ["--costs", "roofline:rtx2070"]
-    of_controller = [setting for setting in SMALL if setting.startswith(f"{config.controller}.")]
-    return [*others, *costs, *_set([*TINY, *of_controller] if worlds_of(config.controller) else ["measure.pairs=2"])]
+    small = [setting for setting in SMALL if setting.startswith((f"{config.controller}.", "recollect."))]
+    return [*others, *costs, *_set([*TINY, *small] if worlds_of(config.controller) else ["measure.pairs=2"])]
 
 
 def _set(settings: Sequence[str]) -> list[str]:

@@ -16,7 +16,6 @@ from tests.docs.commands import PAGES, RECORDED, ROOMS, ROOT, Command, at_smoke_
 
 ALL = [command for page in (*PAGES, *ROOMS) for command in commands(page)]
 WITH_RLFLOW = [page for page in PAGES if any(command.words[0] == "rlflow" for command in commands(page))]
-OPTIMISING = [page for page in ROOMS if any(command.words[:2] == ["rlflow", "optimise"] for command in commands(page))]
 OF_ANOTHER_PACKAGE = "dreamer"
 """A controller that a page has as an example of one's own; `tests/integration/test_own_controller.py` runs one."""
 QUICKLY = ["--set", "measure.pairs=2", "--set", "measure.sessions=1"]
@@ -27,6 +26,12 @@ IN_SMOKE_ALONE = {"learned"}
 """Tables that only `test_smoke.py` makes, with all others: this one fits its trees for every family of networks."""
 MADE_ELSEWHERE = "tests/experiments/reproduce"
 """The tests there make each table at the scale `smoke`, as far as it takes seconds."""
+
+
+def optimising(page: Path) -> list[Command]:
+    """Returns the commands of a page that optimise a model with a controller that there is."""
+    of_page = [command for command in commands(page) if command.words[:2] == ["rlflow", "optimise"]]
+    return [command for command in of_page if OF_ANOTHER_PACKAGE not in command.words]
 
 
 def name_of(value: object) -> str:
@@ -81,13 +86,12 @@ def run_commands(page: Path, *, with_learning: bool) -> list[str]:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("page", OPTIMISING, ids=name_of)
+@pytest.mark.parametrize("page", [page for page in ROOMS if optimising(page)], ids=name_of)
 def test_what_the_page_of_a_room_optimises_ends_well(page: Path, place: Path, untraced: None) -> None:
-    for command in commands(page):
-        if command.words[:2] == ["rlflow", "optimise"] and OF_ANOTHER_PACKAGE not in command.words:
-            if any(word.startswith(RECORDED) for word in command.words):
-                record()
-            assert main([*at_smoke_scale(command.words), "--force"]) == 0, command
+    for command in optimising(page):
+        if any(word.startswith(RECORDED) for word in command.words):
+            record()
+        assert main([*at_smoke_scale(command.words), "--force"]) == 0, command
 
 
 def record() -> None:

@@ -2,11 +2,10 @@
 
 What rewrites make of a graph is known, so a dream that the engine follows knows the graph of each of its states, and
 only what it costs has to be learned. A kernel's time depends on its operator and, where kernels are fused, on the
-operators beside it. So each operator has a weight together with its neighbours, and small ones by
-itself and together with theirs. Operators that no episode has met, or that none has changed, count by their FLOPs,
-bytes and kernel launches, which have a weight each. What a graph saves is the sum of the weights. They are fitted by
-ridge regression to the costs of the states that were visited, without training. Whichever way leads to a graph, it is
-worth the same.
+operators beside it. So each operator has a weight together with its neighbours, and small ones by itself and together
+with theirs. Operators that no episode has met, or that none has changed, count by their FLOPs, bytes and kernel
+launches, which have a weight each. What a graph saves is the sum of the weights. They are fitted by ridge regression to
+the costs of the states that were visited, without training. Whichever way leads to a graph, it is worth the same.
 """
 
 from __future__ import annotations
