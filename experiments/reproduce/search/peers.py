@@ -65,7 +65,7 @@ ROWS: Mapping[str, Player] = {
     "taso partial": PEERS["taso partial"],
     **{row: PLAYERS[row] for row in ("beam", "restarts", "passes")},
     **{row: player for row, player in PEERS.items() if player.controller == "saturation"},
-    **{row: PLAYERS[row] for row in ("ppo real", "xrlflow", "ppo dream", "mcts")},
+    **{row: PLAYERS[row] for row in ("ppo real", "xrlflow", "ppo exact", "ppo dream", "mcts")},
 }
 """The rows by name; those that learn are rows of `controllers` and share its runs."""
 MODEL, BY_CLOCK = "input", "rlflow optimise"

@@ -61,7 +61,8 @@ def test_the_dreams_of_a_round_are_those_of_its_settings(tmp_path: Path, monkeyp
     monkeypatch.setattr(dream, lambda model, env, config: asked.append(config))
     doubtful = "world_model.mdn_rnn.ensemble=2", "dream.pessimism=2", "dream.legal_from=0.8", "dream.temperature=0.5"
     learning_of(tmp_path, *doubtful).root_dream(object())  # type: ignore[arg-type]
-    assert asked == [DreamConfig(temperature=0.5, pessimism=2.0, legal_from=0.8, noise=False)], "reality has none"
+    of_root = DreamConfig(temperature=0.5, pessimism=2.0, legal_from=0.8, legality="exact", noise=False)
+    assert asked == [of_root], "reality has none"
 
 
 def test_no_policy_takes_rewrites_by_their_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,9 +136,16 @@ SMALL = (
 
 
 @pytest.mark.usefixtures("untraced")
-@pytest.mark.parametrize("alpha", [pytest.param(0.0, marks=pytest.mark.full), 0.7])
+@pytest.mark.parametrize(
+    ("alpha", "legality"),
+    [
+        pytest.param(0.0, "predicted", marks=pytest.mark.full),
+        (0.7, "predicted"),
+        pytest.param(0.7, "exact", marks=pytest.mark.full),
+    ],
+)
 def test_dreams_of_every_reward_that_telescopes_are_compared_with_reality(
-    alpha: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    alpha: float, legality: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[ComparedPlan] = []
 
@@ -146,9 +154,11 @@ def test_dreams_of_every_reward_that_telescopes_are_compared_with_reality(
         return compare(plans)
 
     monkeypatch.setattr(exploit, "compare", watched)
-    learning = learning_of(tmp_path, *SMALL, f"environment.reward=combined:alpha={alpha},beta={1 - alpha:.1f}")
+    reward = f"environment.reward=combined:alpha={alpha},beta={1 - alpha:.1f}"
+    learning = learning_of(tmp_path, *SMALL, reward, f"dream.legality={legality}")
     assert learning.plans(0)["gap"] == pytest.approx(compare(found).gap)
-    assert not learning.model(0).fresh().start_graph().operators.known, "its dreams predict what is legal"
+    learns_it = learning.model(0).fresh().start_graph().operators.known
+    assert learns_it == (legality == "exact"), "others predict what is legal"
     env, moved = learning.loaded.env, 0
     for plan in found:
         first = env.replay([]).cost(env.cost_model)
