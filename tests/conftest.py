@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -56,14 +57,17 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def small_forests() -> Iterator[None]:
-    """Fits eight trees instead of 64 wherever prices are predicted, which takes seconds for each price list.
+    """Fits eight trees instead of 64 wherever prices are predicted, and times eight kernels for them instead of 64.
 
-    How good predictions are is tested with all trees, see `tests.environment.costs.learned.conftest`.
+    They would take seconds and a quarter of a minute for each price list. How good predictions are is tested with all
+    of them, see `tests.environment.costs.learned.conftest`.
     """
+    from environment.costs.learned import adaptation
     from environment.costs.learned.regressor import Trees
 
     with pytest.MonkeyPatch.context() as patches:
         patches.setattr(Trees, "NUMBER", 8)
+        patches.setattr(adaptation, "references", partial(adaptation.references, most=8))
         yield
 
 

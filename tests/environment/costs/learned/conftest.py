@@ -1,4 +1,4 @@
-"""Whole forests, for the tests of how good predicted prices are."""
+"""Whole forests and all reference kernels, for the tests of how good predicted prices are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from environment.costs.learned import adaptation
 from environment.costs.learned.regressor import Trees
 
-NUMBER = Trees.NUMBER  # read before a test begins, and so before `small_forests` changes it
+NUMBER, REFERENCES = Trees.NUMBER, adaptation.references  # read before a test begins, and `small_forests` changes them
 
 
 def forget() -> None:
@@ -19,9 +19,10 @@ def forget() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def whole_forests() -> Iterator[None]:
-    """Fits as many trees as the program does."""
+    """Fits as many trees, and times as many kernels, as the program does."""
     with pytest.MonkeyPatch.context() as patches:
         patches.setattr(Trees, "NUMBER", NUMBER)
+        patches.setattr(adaptation, "references", REFERENCES)
         forget()
         yield
     forget()
