@@ -17,16 +17,19 @@ COLUMNS = {
     "PPO on the engine": ("ppo real",),
     "mcts": ("mcts",),
     "X-RLflow": ("xrlflow",),
-    "PPO in dreams": ("ppo dream",),
+    "PPO in dreams": ("ppo exact",),
 }
 """The rows of `peers` that a column shows the best of."""
 
 
 def figures() -> dict[tuple[str, str], tuple[float, float]]:
     """Returns the improvements after 600 s and at the end, by graph and row."""
-    with (ROOT / "experiments/results/peers/table.csv").open(encoding="utf-8") as lines:
-        rows = [row for row in csv.DictReader(lines) if row["row"] != BY_CLOCK]
-    return {(row["graph"], row["row"]): (float(row["600 s"]), float(row["end"])) for row in rows}
+    known = {}
+    for name in ("table.csv", "table-learning.csv"):
+        with (ROOT / "experiments/results/peers" / name).open(encoding="utf-8") as lines:
+            rows = [row for row in csv.DictReader(lines) if row["row"] != BY_CLOCK]
+        known |= {(row["graph"], row["row"]): (float(row["600 s"]), float(row["end"])) for row in rows}
+    return known
 
 
 BY_THE_CLOCK = {
