@@ -25,6 +25,7 @@ TINY = [
     "world_model.mdn_rnn_training.batch=4",
     *("ppo.updates=4", "ppo.batch=4", "ppo.horizon=6", "ppo.epochs=1", "ppo.minibatches=1", "policy.torso=[16]"),
     *("recollect.more=0", "dream.legality=predicted"),  # no tiny model is to be trusted, and it is to omit something
+    "recollect.searched=0.2",
     *("updates_per_checkpoint=2", "ppo_real.updates=2", "ppo_real.batch=2", "ppo_real.horizon=4"),
 ]
 

@@ -153,6 +153,8 @@ def test_other_rewards_are_taken_with_ppo_told(reward: str) -> None:
     assignments = [f"environment.reward={reward}", "dream.telescoping=false", "recollect.searched=0"]
     assert load_config("best", {}, assignments).environment.reward == reward
     with pytest.raises(UserError, match=r"set dream\.telescoping=false and recollect\.searched=0 too"):
+        load_config("best", {}, [*assignments[:1], "recollect.searched=0.2"])
+    with pytest.raises(UserError, match=r"set dream\.telescoping=false too"):
         load_config("best", {}, assignments[:1])
 
 
