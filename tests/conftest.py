@@ -56,7 +56,7 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def small_forests() -> Iterator[None]:
+def quick_predictions() -> Iterator[None]:
     """Fits eight trees instead of 64 wherever prices are predicted, and times eight kernels for them instead of 64.
 
     They would take seconds and a quarter of a minute for each price list. How good predictions are is tested with all

@@ -8,11 +8,11 @@ A unit is one graph, seed and schedule. By the schedules `usual` and `own`, worl
 `rlflow reproduce controllers`, whose runs are shared. By `usual`, everything plays in a dream that was recollected by
 PPO in four rounds. By `own`, each controller plays in a dream that was recollected by itself, in two rounds; all of
 them begin with one world model of random play. By `exact`, the engine says in dreams what is legal, and everything
-plays in a dream that was recollected by PPO in two rounds. By `starved`, world models learn from few episodes and
-without recollection. In the dream of the round that plays, PPO, `cmaes` and `mpc` play; in PPO's dream, a beam search
-and a cross-entropy planning look for the best plan. All plans are tried in reality. On a quiet machine a unit of the
-usual schedule takes about ten minutes, one of `exact` a quarter of an hour, one of `own` half an hour, and a starved
-one two minutes.
+plays in a dream that was recollected by PPO in two rounds, without plans of searches. By `starved`, world models learn
+from few episodes and without recollection. In the dream of the round that plays, PPO, `cmaes` and `mpc` play; in PPO's
+dream, a beam search and a cross-entropy planning look for the best plan. All plans are tried in reality. On a quiet
+machine a unit of the usual schedule takes about ten minutes, one of `exact` a quarter of an hour, one of `own` half an
+hour, and a starved one two minutes.
 """
 
 from __future__ import annotations

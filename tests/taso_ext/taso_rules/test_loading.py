@@ -35,7 +35,7 @@ from tests.taso_ext.samples.taso_collections import (
 
 pytestmark = pytest.mark.xdist_group("taso rules")  # one worker, so that the module's fixtures are made once
 
-INSTANCES = 6  # enough to refute the wrong rules of these tests; the command uses more
+INSTANCES = 12  # enough to refute the wrong rules of these tests; the command uses more
 SHIPPED = Path(__file__).parents[4] / "shared" / "taso" / "graph_subst.pb"
 needs_shipped = pytest.mark.skipif(not SHIPPED.exists(), reason="TASO's own rule file is not there")
 

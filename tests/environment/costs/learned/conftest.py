@@ -9,7 +9,10 @@ import pytest
 from environment.costs.learned import adaptation
 from environment.costs.learned.regressor import Trees
 
-NUMBER, REFERENCES = Trees.NUMBER, adaptation.references  # read before a test begins, and `small_forests` changes them
+NUMBER, REFERENCES = (
+    Trees.NUMBER,
+    adaptation.references,
+)  # read before a test begins, and `quick_predictions` changes them
 
 
 def forget() -> None:
