@@ -91,7 +91,7 @@ def test_what_the_page_of_a_room_optimises_ends_well(page: Path, place: Path, un
     for command in optimising(page):
         if any(word.startswith(RECORDED) for word in command.words):
             record()
-        assert main([*at_smoke_scale(command.words), "--force"]) == 0, command
+        assert main(at_smoke_scale(command.words)) == 0, command
 
 
 def record() -> None:

@@ -81,10 +81,7 @@ def fitted(graphs: Sequence[Weighed]) -> OperatorWeights:
 
 
 def _changes(graphs: Sequence[np.ndarray]) -> tuple[np.ndarray, csr_matrix]:
-    """Returns the signatures [K] that not all graphs have alike.
-
-    And how many more operators than the first graph each graph has of each: the matrix has few other numbers than 0.
-    """
+    """Returns the signatures [K] that not all graphs have alike, and how many more of each they have than the first."""
     names, columns = np.unique(np.concatenate(graphs), return_inverse=True)
     rows = np.repeat(np.arange(len(graphs)), [len(graph) for graph in graphs])
     counts = csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(len(graphs), len(names)))  # it adds up repeats

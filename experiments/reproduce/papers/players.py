@@ -17,11 +17,12 @@ import argparse
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from experiments.config.effect import effective
 from experiments.config.run import RunConfig, load_config
 from experiments.reproduce.options import add_graphs, add_seeds, named
 from experiments.reproduce.search.controllers import PEERS
 from experiments.reproduce.search.controllers import PLAYERS as ALL
-from experiments.reproduce.search.plays import AS_PUBLISHED, ROUNDS, Player
+from experiments.reproduce.search.plays import ROUNDS, Player
 
 SHORT = {"paper": "paper-cut", "best": "demo"}
 """The short form of each preset."""
@@ -103,10 +104,18 @@ def presets_of(players: Mapping[str, Player]) -> str:
 
 def _rounds_of(players: Mapping[str, Player]) -> Iterator[str]:
     """Yields a sentence on what the rows that learn in dreams change in their preset at full scale."""
-    dreaming = [row for row, player in players.items() if player.dreams and player.preset not in AS_PUBLISHED]
-    if dreaming:
-        names = " and ".join(f"`{row}`" for row in dreaming)
-        yield f"At full scale, {names} {'has' if len(dreaming) == 1 else 'have'} other rounds: {', '.join(ROUNDS)}."
+    changed = [row for row, player in players.items() if _has_other_rounds(player)]
+    if changed:
+        names = " and ".join(f"`{row}`" for row in changed)
+        yield f"At full scale, {names} {'has' if len(changed) == 1 else 'have'} other rounds: {', '.join(ROUNDS)}."
+
+
+def _has_other_rounds(player: Player) -> bool:
+    usual, changed = (
+        effective(load_config(player.preset, {"controller": player.controller}, (*changes, *player.settings)))
+        for changes in ((), player.changes("full"))
+    )
+    return usual != changed
 
 
 def cuts_of(presets: Iterable[str]) -> list[str]:

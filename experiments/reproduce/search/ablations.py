@@ -17,7 +17,7 @@ from typing import NamedTuple
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
 from experiments.reproduce.search.controllers import PLAYERS, QUICK
-from experiments.reproduce.search.plays import COUNTED, ON_PAPER, Player, counts_of, units_of
+from experiments.reproduce.search.plays import COUNTED, EXACT, ON_PAPER, Player, counts_of, units_of
 from experiments.reproduce.table import Table, interval_of_seeds, mean_of
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import RuleSet
@@ -58,7 +58,7 @@ CHANGES: Mapping[str, Change] = {
     "what is omitted": Change(DREAM, ("recollect.omitted=0.2", "recollect.emphasis=3")),
     "directed collection": Change(DREAM, ("collect.directed=0.5",)),
     "legal from 0.9": Change(DREAM, ("dream.legal_from=0.9",)),
-    "exact": Change(DREAM, ("dream.legality=exact",)),  # the run of the schedule of this name in `truth`
+    "exact": Change(DREAM, EXACT),  # the run of the schedule of this name in `truth`
     "no potential": Change(DREAM, ("world_model.mdn_rnn.potential=false",)),
     "no memory of sites": Change(DREAM, ("world_model.mdn_rnn.remembers=false",)),
     "ensemble": Change(DREAM, ("world_model.mdn_rnn.ensemble=3",)),

@@ -66,6 +66,8 @@ SMALL = (
 """Changes that make everything that learns small, for a quick look, also where a row makes it large."""
 PREDICTED = ("dream.legality=predicted", "recollect.searched=0.2")
 """Dreams whose world model predicts which rewrites are legal, and learns from plans of searches too."""
+EXACT = ("dream.legality=exact", "recollect.searched=0")
+"""Dreams that the engine follows, which need no such plans."""
 ROUNDS = (
     *("recollect.rounds=4", "recollect.more=0", "recollect.episodes=50", "recollect.steps=300"),
     *("ppo.updates=50", "cmaes.generations=50"),
@@ -106,11 +108,6 @@ class Player:
     def learns(self) -> bool:
         """Whether it learns, from the settings of the row."""
         return bool(load_config(self.preset, {"controller": self.controller}, self.settings).learns_in)
-
-    @property
-    def dreams(self) -> bool:
-        """Whether it needs a world model, by the settings of the row."""
-        return load_config(self.preset, {"controller": self.controller}, self.settings).uses_world_model
 
     def changes(self, scale: str) -> tuple[str, ...]:
         """Returns the changes of its preset at a scale, before the settings of the row."""

@@ -34,7 +34,7 @@ from experiments.executors.units import Record, once, unit_path
 from experiments.pipeline.learning.rounds import Learning, learner, train
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, named, run_units
 from experiments.reproduce.search.controllers import GENERATED, GRAPHS, PLAYERS, QUICK
-from experiments.reproduce.search.plays import PRICES, SECONDS, Play
+from experiments.reproduce.search.plays import EXACT, PRICES, SECONDS, Play
 from experiments.reproduce.table import UNDEFINED, Table, mean_of
 from experiments.runs.directory import RunDirectory
 from experiments.runs.manifest import make_manifest
@@ -77,7 +77,7 @@ class Schedule:
 SCHEDULES: Mapping[str, Schedule] = {
     "usual": Schedule(4),
     "own": Schedule(2, own=True, planned=20),
-    "exact": Schedule(2, settings=("dream.legality=exact", "recollect.searched=0"), planned=20),
+    "exact": Schedule(2, settings=EXACT, planned=20),
     "starved": Schedule(0, settings=("collect.episodes=12", "recollect.rounds=0")),
 }
 PLANNING = {"smoke": Planning(width=4, population=8, elites=4, iterations=2), "full": Planning()}

@@ -78,6 +78,7 @@ def test_notes_say_how_the_schedule_of_the_papers_is_cut() -> None:
     )
     assert "`demo` is the schedule of `best` cut to 200 of 600 epis" in ours
     assert "rounds" not in presets_of({"ppo real": PLAYERS["ppo real"]}), "what learns for real has none"
+    assert "rounds" not in presets_of({"ppo exact": OURS["ppo exact"]}), "it is the preset as it is"
 
 
 @pytest.mark.parametrize("row", DREAMED)
