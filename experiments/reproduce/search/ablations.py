@@ -2,9 +2,11 @@
 
 rlflow reproduce ablations
 rlflow reproduce ablations bert-base --changes "no recollection,untrained networks" --seeds 0,1
+rlflow reproduce ablations nasrnn --base "ppo exact" --changes "one site at a time,no recollection" --seeds 0
 
-A change is compared with the row that it changes, seed by seed: the interval is that of the mean difference. What the
-temperature of a dream does beside recollection and an ensemble, which have rows too, shows in its gap and in what is
+A change is compared with the row that it changes, seed by seed: the interval is that of the mean difference. Changes of
+PPO in dreams are made where rewrites are predicted, or, with `--base "ppo exact"`, to the preset `demo` as it is, whose
+dreams the engine follows. What the temperature of a dream does beside recollection and an ensemble, which have rows too, shows in its gap and in what is
 really gained. A unit takes up to 45 minutes; the rows that are changed are units of `controllers`.
 """
 
@@ -37,6 +39,10 @@ class Change(NamedTuple):
     base: str
     settings: tuple[str, ...]
 
+    def of(self, base: str) -> Change:
+        """Returns the same change, of `base` if it is one of PPO in dreams."""
+        return self._replace(base=base) if self.base == DREAM else self
+
     @property
     def player(self) -> Player:
         """The player of the changed row."""
@@ -45,6 +51,8 @@ class Change(NamedTuple):
 
 
 DREAM, REAL, SEARCH, CANDIDATES = "ppo dream", "ppo real", "mcts", "xrlflow"
+DREAMS = (DREAM, "ppo exact")
+"""The rows of PPO in dreams, with predicted rewrites and with those that the engine knows."""
 CHANGES: Mapping[str, Change] = {
     "four networks": Change(DREAM, ("policy.head=four-networks",)),
     "pointer": Change(REAL, ("policy.head=pointer",)),
@@ -107,12 +115,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_graphs(parser, ", ".join(GRAPHS))
     add_seeds(parser, SEEDS)
     parser.add_argument("--changes", metavar="A,B,…", help=f"rows of the table (all: {', '.join(CHANGES)})")
+    parser.add_argument("--base", choices=DREAMS, default=DREAM, help=f"the row of PPO in dreams to change ({DREAM})")
 
 
 def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Plays each change and what it changes; finished units are not done again."""
     names, seeds = chosen_graphs(options, GRAPHS, QUICK), chosen_seeds(options, SEEDS)
-    changes = {name: CHANGES[name] for name in named(options.changes, CHANGES, "change")}
+    changes = {name: change.of(options.base) for name, change in named(options.changes, CHANGES, "change").items()}
     bases = {change.base: PLAYERS[change.base] for change in changes.values()}
     changed = {f"{change.base}, {name}": change.player for name, change in changes.items()}
     records = run_units(units_of(names, bases | changed, seeds, options.scale), options, progress)

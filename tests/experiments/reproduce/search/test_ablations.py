@@ -26,6 +26,12 @@ def test_a_change_changes_something_that_has_an_effect(change: Change) -> None:
     assert settings(change.player) != settings(PLAYERS[change.base])
 
 
+def test_changes_of_dreams_can_be_made_where_the_engine_follows_them() -> None:
+    change = CHANGES["one site at a time"].of("ppo exact")
+    assert change.player.settings == (*PLAYERS["ppo exact"].settings, "environment.everywhere=false")
+    assert CHANGES["untrained networks"].of("ppo exact") == CHANGES["untrained networks"]  # it has no dream
+
+
 def test_a_change_is_compared_seed_by_seed() -> None:
     changes = {"worse": Change("mcts", ()), "noisy": Change("mcts", ())}
     own = {"mcts": (10.0, 20.0, 30.0), "mcts, worse": (8.9, 19.0, 29.1), "mcts, noisy": (5.0, 30.0, 25.0)}
