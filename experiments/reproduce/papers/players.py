@@ -6,6 +6,7 @@
     paper dream  their agent in its world model, likewise
     ppo real     our model-free agent
     ppo dream    our agent in its world model
+    ppo exact    the same where the engine follows its dreams
 
 All but the papers' agents are rows of `rlflow reproduce controllers`, and their runs are the same. Learning has the
 presets `paper-cut` and `demo`, which take minutes on one core; with `--long`, it has `paper` and `best`.
@@ -45,6 +46,7 @@ PLAYERS: Mapping[str, Player] = {
     **PUBLISHED,
     "ppo real": ALL["ppo real"],
     "ppo dream": ALL["ppo dream"],
+    "ppo exact": ALL["ppo exact"],
 }
 """The rows by name."""
 DREAMED, REAL = ("paper dream", "ppo dream"), ("paper real", "ppo real")

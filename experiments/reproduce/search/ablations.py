@@ -13,6 +13,7 @@ really gained. A unit takes up to 45 minutes; the rows that are changed are unit
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -47,7 +48,7 @@ class Change(NamedTuple):
     def player(self) -> Player:
         """The player of the changed row."""
         base = PLAYERS[self.base]
-        return Player(base.controller, (*base.settings, *self.settings))
+        return dataclasses.replace(base, settings=(*base.settings, *self.settings))
 
 
 DREAM, REAL, SEARCH, CANDIDATES = "ppo dream", "ppo real", "mcts", "xrlflow"

@@ -22,7 +22,7 @@ from controller.registry import require_name
 from experiments.errors import require_at_least
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
-from experiments.reproduce.search.plays import COUNTED, EXACT, ON_PAPER, SECONDS, Player, counts_of, units_of
+from experiments.reproduce.search.plays import COUNTED, ON_PAPER, SECONDS, Player, counts_of, units_of
 from experiments.reproduce.table import OVER_SEEDS, WHOLE, Table, mean_of, of_seeds
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import RuleSet
@@ -50,7 +50,7 @@ PLAYERS: Mapping[str, Player] = {
     "restarts": Player("restarts", ("search.budget=1000000000",)),
     "passes": Player("passes", ("search.budget=1000000000",), drawn=False),
     "best-of-n": Player("best-of-n", ("search.budget=1000000000",)),
-    "ppo exact": Player("ppo", ("world=dream", *EXACT, "recollect.rounds=1", "recollect.more=2")),  # as in `demo`
+    "ppo exact": Player("ppo", ("world=dream",), as_preset=True),  # the engine follows the dreams of `demo`
     "ppo dream": Player("ppo", ("world=dream",)),
     "ppo mixed": Player("ppo", ("world=mixed",)),
     "ppo real": Player("ppo", ("world=real",)),

@@ -97,12 +97,14 @@ class Player:
       settings: as for `--set`.
       drawn: whether it draws at random; what does not is played with the first seed only.
       preset: the preset that the settings change.
+      as_preset: whether nothing but the settings changes the preset at full scale.
     """
 
     controller: str
     settings: tuple[str, ...] = ()
     drawn: bool = True
     preset: str = "demo"
+    as_preset: bool = False
 
     @property
     def learns(self) -> bool:
@@ -111,7 +113,7 @@ class Player:
 
     def changes(self, scale: str) -> tuple[str, ...]:
         """Returns the changes of its preset at a scale, before the settings of the row."""
-        return () if self.preset in AS_PUBLISHED else SCHEDULES[scale]
+        return () if self.as_preset or self.preset in AS_PUBLISHED else SCHEDULES[scale]
 
 
 @dataclass(frozen=True)

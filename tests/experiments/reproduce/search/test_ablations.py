@@ -28,7 +28,7 @@ def test_a_change_changes_something_that_has_an_effect(change: Change) -> None:
 
 def test_changes_of_dreams_can_be_made_where_the_engine_follows_them() -> None:
     change = CHANGES["one site at a time"].of("ppo exact")
-    assert change.player.settings == (*PLAYERS["ppo exact"].settings, "environment.everywhere=false")
+    assert change.player.as_preset and change.player.settings == ("world=dream", "environment.everywhere=false")
     assert CHANGES["untrained networks"].of("ppo exact") == CHANGES["untrained networks"]  # it has no dream
 
 
