@@ -6,8 +6,9 @@ rlflow reproduce ablations nasrnn --base "ppo exact" --changes "one site at a ti
 
 A change is compared with the row that it changes, seed by seed: the interval is that of the mean difference. Changes of
 PPO in dreams are made where rewrites are predicted, or, with `--base "ppo exact"`, to the preset `demo` as it is, whose
-dreams the engine follows. What the temperature of a dream does beside recollection and an ensemble, which have rows too, shows in its gap and in what is
-really gained. A unit takes up to 45 minutes; the rows that are changed are units of `controllers`.
+dreams the engine follows. What the temperature of a dream does beside recollection and an ensemble, which have rows
+too, shows in its gap and in what is really gained. A unit takes up to 45 minutes; the rows that are changed are units
+of `controllers`.
 """
 
 from __future__ import annotations
