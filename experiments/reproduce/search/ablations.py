@@ -76,6 +76,8 @@ CHANGES: Mapping[str, Change] = {
     "no telescoping": Change(DREAM, ("dream.telescoping=false",)),
     "cold dream": Change(DREAM, ("dream.temperature=0.5",)),
     "warm dream": Change(DREAM, ("dream.temperature=1.5",)),
+    "more exploration": Change(DREAM, ("ppo.rule_entropy=[0.1,0.002]",)),
+    "more exploration of single sites": Change(DREAM, ("ppo.rule_entropy=[0.1,0.002]", "environment.everywhere=false")),
     "50 steps": Change(DREAM, ("environment.max_steps=50",)),
     "globals": Change(REAL, ("graph_encoder.kind=message_passing",)),
     "best graph": Change(DREAM, ("ppo.goal=best",)),
