@@ -9,7 +9,7 @@ import sonnet as snt
 import tensorflow as tf
 
 from controller.policies.categorical import sampled
-from controller.policies.head import make_head
+from controller.policies.head import considered, make_head
 from controller.policies.hierarchical import HierarchicalCategorical
 from controller.ppo.config import PolicyConfig
 from controller.worlds.graph_view import GraphObservation, GraphView
@@ -46,6 +46,7 @@ class GraphPolicy(snt.Module):
         self.reach = None if encoder.has_globals else encoder.rounds
         self._encoder = GraphEncoder(encoder, FeatureSpec.current())
         self._head = make_head(rules, sites, config, np.random.default_rng(seed), everywhere)
+        self._considered = considered(config, everywhere)
         # The encoder is not calibrated: constants measured before training would not fit once its weights change.
         # This call creates all weights, so that checkpoints can be restored.
         self.distribution_and_value(self.view(env).reset()[0])
@@ -73,6 +74,8 @@ class GraphPolicy(snt.Module):
         features = tf.concat([embedding, observation.summary], axis=1)
         candidates = observation.candidates.to_tensor()
         mask = tf.sequence_mask(observation.candidates.row_lengths(), tf.shape(candidates)[1])
+        if self._considered is not None:
+            mask &= tf.gather(self._considered, candidates)
         rewritten = _pooled(observation, nodes) if self._head.reads_nodes else None
         return self._head.over_candidates(features, candidates, mask, rewritten)
 

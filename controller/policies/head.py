@@ -83,3 +83,13 @@ def make_head(
         return PointerHead(rules, config, rng, everywhere)
     kind = FourNetworks if config.head == "four-networks" else HierarchicalHead
     return kind(rules, sites, config, rng, everywhere)
+
+
+def considered(config: PolicyConfig, everywhere: np.ndarray | None) -> tf.Tensor | None:
+    """Returns the actions that a policy considers, bool [A + 1]; None: all of them. `everywhere` is as in `make_head`.
+
+    The others count as illegal, for acting as for learning.
+    """
+    if config.everywhere != "never" or everywhere is None or not everywhere.any():
+        return None
+    return tf.constant(~everywhere)

@@ -7,7 +7,7 @@ import sonnet as snt
 import tensorflow as tf
 
 from controller.policies.categorical import sampled
-from controller.policies.head import Head, make_head
+from controller.policies.head import Head, considered, make_head
 from controller.policies.hierarchical import HierarchicalCategorical
 from controller.ppo.config import PolicyConfig
 from worldmodel.data.trajectory import LatentObservation
@@ -41,6 +41,7 @@ class LatentPolicy(snt.Module):
         """
         super().__init__("latent_policy")
         self._head = make_head(rules, sites, config, np.random.default_rng(seed), everywhere)
+        self._considered = considered(config, everywhere)
         # Creates all weights now, so that checkpoints can be restored before the first use.
         mask = tf.ones([1, len(rules)], tf.bool)
         self.distribution_and_value(LatentObservation(tf.zeros([1, latent_size]), tf.zeros([1, hidden_size]), mask))
@@ -76,4 +77,5 @@ class LatentPolicy(snt.Module):
     def distribution_and_value(self, observation: LatentObservation) -> tuple[HierarchicalCategorical, tf.Tensor]:
         """Returns the distribution over the A + 1 actions, and values float32 [B] in the learner's units."""
         features = tf.concat([observation.z, observation.h], axis=1)
-        return self._head.over_table(features, observation.action_mask)
+        mask = observation.action_mask
+        return self._head.over_table(features, mask if self._considered is None else mask & self._considered)

@@ -124,6 +124,10 @@ class PolicyConfig:
       mask_width: size of the learned summary of the legal actions that both networks of `hierarchical` read.
       noop_logit: initial logit of NO-OP; that of a rule is 0. NO-OP is rare at first, because an episode that it ends
         early does not show what longer plans are worth.
+      everywhere: whether the policy carries rules out everywhere at once, if the environment has such actions.
+        `by-turns`: the policies of every other round of recollection do not, the first one does. Such an action can
+        pay most at once and spoil a better plan, which only policies without it find, and other plans are too long
+        without it. The round whose plans save most plays.
     """
 
     head: Literal["hierarchical", "four-networks", "pointer"] = "hierarchical"
@@ -131,6 +135,13 @@ class PolicyConfig:
     width: int = 32
     mask_width: int = 32
     noop_logit: float = -4.0
+    everywhere: Literal["always", "never", "by-turns"] = "always"
+
+    def of_round(self, number: int) -> PolicyConfig:
+        """Returns the settings of the policy of a round of recollection, counted from 0."""
+        if self.everywhere != "by-turns":
+            return self
+        return dataclasses.replace(self, everywhere="never" if number % 2 else "always")
 
     def __post_init__(self) -> None:
         require_sizes("torso", *self.torso)

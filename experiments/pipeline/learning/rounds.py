@@ -177,7 +177,7 @@ class Learning:
                 f"collect.actions is '{config.collect.actions}', but a controller needs rewrites named by their site: "
                 "set collect.actions=site, or only train the world model."
             )
-        return learner(config, self.loaded, self.run.seed(of_round(STAGE, number)), model.fresh())
+        return learner(config, self.loaded, self.run.seed(of_round(STAGE, number)), model.fresh(), number)
 
     def _trained(self, number: int) -> Controller:
         controller = self.untrained(number)
@@ -304,11 +304,14 @@ def _dreamed_and_real(learning: Learning, number: int, controller: Controller) -
     return {name: finite(value) for name, value in found.items()} | facts
 
 
-def learner(config: RunConfig, loaded: Loaded, seed: int, model: WorldModel | None = None) -> Controller:
+def learner(
+    config: RunConfig, loaded: Loaded, seed: int, model: WorldModel | None = None, number: int = 0
+) -> Controller:
     """Returns the controller that the settings name, not trained yet.
 
     Args:
       model: the world model whose dreams it learns in; None if it learns elsewhere, or nothing.
+      number: that of its round of recollection.
     Raises:
       UserError: it cannot be built with these settings.
     """
@@ -316,7 +319,7 @@ def learner(config: RunConfig, loaded: Loaded, seed: int, model: WorldModel | No
         "env": loaded.env,
         "world": config.learns_in,
         "dream": config.dream,
-        "policy": config.policy,
+        "policy": config.policy.of_round(number),
         "encoder": config.graph_encoder,
         "seed": seed,
         "sampling_temperature": config.evaluate.sampling_temperature,

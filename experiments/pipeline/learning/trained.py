@@ -127,10 +127,14 @@ class TrainedRun:
         """The number of the last round."""
         return last_round(RunDirectory(self.path, resumed=True), self.config)
 
+    @property
+    def played_round(self) -> int:
+        """The number of the round whose policy plays."""
+        return played_round(RunDirectory(self.path, resumed=True), self.config)
+
     def checkpoint(self, name: str) -> Path:
         """Returns the path of an artefact of the round whose policy plays."""
-        directory = RunDirectory(self.path, resumed=True)
-        played = played_round(directory, self.config)
+        directory, played = RunDirectory(self.path, resumed=True), self.played_round
         if name == BUNDLE and not played:
             directory = first_of(directory)
         return directory.checkpoint(of_round(name, played))
@@ -192,7 +196,7 @@ def prepare_trained(run: Run, loaded: Loaded, path: Path) -> Prepared:
     from worldmodel.world_model import WorldModel
 
     world_model = WorldModel.load(trained.checkpoint(BUNDLE), Signature.of(loaded.env))
-    controller = learner(run.config, loaded, run.seed(STAGE), world_model)
+    controller = learner(run.config, loaded, run.seed(STAGE), world_model, trained.played_round)
     trained.load_into(controller)
     if same_graph and trained.config.costs == run.config.costs:
         return Prepared(controller)
@@ -206,6 +210,6 @@ def prepare_trained(run: Run, loaded: Loaded, path: Path) -> Prepared:
 
     play = collect_episodes(run, loaded)
     adapted = adapt(world_model, play)
-    player = learner(run.config, loaded, run.seed(STAGE), adapted)
+    player = learner(run.config, loaded, run.seed(STAGE), adapted, trained.played_round)
     warm_start(controller.policy, world_model.table, player.policy, adapted.table)
     return Prepared(player, best_collected(play, "collection"), TrainingFacts(len(play)))

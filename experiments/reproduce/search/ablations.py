@@ -59,6 +59,7 @@ CHANGES: Mapping[str, Change] = {
     "four networks": Change(DREAM, ("policy.head=four-networks",)),
     "pointer": Change(REAL, ("policy.head=pointer",)),
     "one site at a time": Change(DREAM, ("environment.everywhere=false",)),
+    "everywhere by turns": Change(DREAM, ("policy.everywhere=by-turns",)),
     "no recollection": Change(DREAM, ("recollect.rounds=0",)),
     "two large rounds": Change(
         DREAM, ("recollect.rounds=2", "recollect.episodes=100", "recollect.steps=600", "ppo.updates=100")

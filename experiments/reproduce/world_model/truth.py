@@ -274,7 +274,8 @@ def _played(learning: Learning, others: Run, number: int, config: RunConfig, epi
         controller = learning.controller(number)
     else:
         seed = run.seed(name)
-        controller, training = learner(config, learning.loaded, seed, model), learning.episodes(number)[0]
+        controller = learner(config, learning.loaded, seed, model, number)
+        training = learning.episodes(number)[0]
 
         def dream() -> DreamEnv:
             return DreamEnv.of_episodes(model, training, config.dream, seed=seed, env=env)

@@ -182,6 +182,20 @@ def test_a_policy_embeds_nodes_that_see_the_same_once_for_all_states() -> None:
     np.testing.assert_allclose(shared.log_prob(chosen), alone.log_prob(chosen), atol=1e-5)
 
 
+@pytest.mark.parametrize("head", ["hierarchical", "four-networks", "pointer"])
+def test_on_graphs_too_a_policy_of_single_sites_counts_rewrites_everywhere_as_illegal(head: str) -> None:
+    env = GraphSubstitutionEnv("bert-base-tiny", everywhere=True)
+    config = dataclasses.replace(SMALL, head=head, everywhere="never")
+    policy = GraphPolicy(env, ENCODER, config, seed=0)
+    seen = policy.view(env).reset(seed=0)[0]
+    places = seen.candidates[0].numpy() % env.num_places
+    everywhere = places == env.num_locations
+    everywhere[-1] = False  # NO-OP
+    found = np.exp(policy.distribution_and_value(seen)[0].all_log_probs().numpy())[0]
+    assert everywhere.any() and found.sum() == pytest.approx(1.0, abs=1e-5)
+    np.testing.assert_array_equal(found > 0, ~everywhere)
+
+
 def permuted(seen: GraphObservation, order: np.ndarray) -> GraphObservation:
     """Returns the observation of one state with its candidates in another order."""
     pairs = seen.rewritten.flat_values.numpy()

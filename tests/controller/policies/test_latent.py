@@ -94,3 +94,21 @@ def test_an_untrained_policy_carries_a_rule_out_everywhere_as_often_as_at_one_of
         ):
             probability = float(tf.exp(distribution.log_prob(tf.constant([place])))[0])
             assert probability == pytest.approx(0.5, abs=0.08)  # the bound on logits takes a little from large numbers
+
+
+def test_a_policy_of_single_sites_counts_rewrites_everywhere_as_illegal() -> None:
+    table = ActionTable.of_codes(pack(np.array([[3, 0], [3, 1], [3, 60], [4, 0]])), num_rules=9, everywhere=60)
+    world_model = SimpleNamespace(table=table, latent_size=2, hidden_size=1)
+    for kind in ("hierarchical", "four-networks"):
+        config = PolicyConfig(head=kind, everywhere="never")  # type: ignore[arg-type]
+        policy = LatentPolicy.for_world_model(world_model, config=config, seed=0)  # type: ignore[arg-type]
+        seen = LatentObservation(tf.zeros([1, 2]), tf.zeros([1, 1]), tf.ones([1, 5], tf.bool))
+        found = np.exp(policy.distribution_and_value(seen)[0].all_log_probs().numpy())[0]
+        assert found.sum() == pytest.approx(1.0, abs=1e-5) and (found > 0).tolist() == [*~table.is_everywhere]
+
+
+def test_policies_take_turns_in_rewriting_everywhere() -> None:
+    rounds = [PolicyConfig(everywhere="by-turns").of_round(number).everywhere for number in range(4)]
+    assert rounds == ["always", "never", "always", "never"]
+    for fixed in (PolicyConfig(), PolicyConfig(everywhere="never")):
+        assert fixed.of_round(1) == fixed

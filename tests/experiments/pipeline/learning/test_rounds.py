@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from controller.foreign import BrokenControllerError, Foreign
 from controller.interface import Controller
@@ -24,7 +25,9 @@ from experiments.runs.run import Run
 from worldmodel.accuracy import exploit
 from worldmodel.accuracy.exploit import ComparedPlan, Comparison, compare
 from worldmodel.config import DreamConfig
+from worldmodel.data.actions import ActionTable, pack
 from worldmodel.data.episodes import EpisodeBuffer
+from worldmodel.data.trajectory import LatentObservation
 
 MODEL = "squeezenet1.1-tiny"
 
@@ -82,6 +85,17 @@ def test_the_world_mixed_goes_on_behind_the_updates_of_a_controller_of_another_p
     learning, controller = learning_of(tmp_path, "world=mixed"), Foreign(Resumed(), BrokenControllerError)
     learning._world(0, controller)
     assert given["done"] == 7
+
+
+def test_the_policies_of_rounds_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = ActionTable.of_codes(pack(np.array([[3, 0], [3, 1], [3, 60]])), num_rules=9, everywhere=60)
+    model = SimpleNamespace(table=table, latent_size=2, hidden_size=1)
+    monkeypatch.setattr(Learning, "model", lambda *_: SimpleNamespace(fresh=lambda: model))
+    learning = learning_of(tmp_path, "policy.everywhere=by-turns")
+    seen = LatentObservation(tf.zeros([1, 2]), tf.zeros([1, 1]), tf.ones([1, 4], tf.bool))
+    chosen = [learning.untrained(number).policy.distribution_and_value(seen)[0] for number in range(3)]
+    everywhere = [bool(np.exp(each.all_log_probs().numpy())[0, 2] > 0) for each in chosen]
+    assert everywhere == [True, False, True]
 
 
 @pytest.mark.parametrize("offered, omits", [(0.97, True), (0.99, False)])
