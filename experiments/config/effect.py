@@ -51,7 +51,15 @@ def in_effect(config: RunConfig) -> dict[str, Any]:
         if config.uses_world_model or config.controller not in ON_GRAPHS:
             others.add("graph_encoder")
         without = {*others, *OF_SATURATION, *(() if config.uses_world_model else OF_WORLD_MODELS)}
-    return {name: value for name, value in as_mapping(config).items() if name not in without}
+    return {name: value for name, value in as_mapping(_without_idle_turns(config)).items() if name not in without}
+
+
+def _without_idle_turns(config: RunConfig) -> RunConfig:
+    """Returns the settings without turns of the policy if no round has another turn, or no rewrite is everywhere."""
+    turns = config.environment.everywhere and config.uses_world_model and config.recollect.most
+    if turns or config.policy.everywhere != "by-turns" or is_foreign(config.controller):
+        return config
+    return dataclasses.replace(config, policy=dataclasses.replace(config.policy, everywhere="always"))
 
 
 def readers_of(setting: str) -> list[str]:

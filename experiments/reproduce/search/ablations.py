@@ -53,13 +53,14 @@ class Change(NamedTuple):
 
 
 DREAM, REAL, SEARCH, CANDIDATES = "ppo dream", "ppo real", "mcts", "xrlflow"
-DREAMS = (DREAM, "ppo exact")
+TURNS = "ppo exact"
+DREAMS = (DREAM, TURNS)
 """The rows of PPO in dreams, with predicted rewrites and with those that the engine knows."""
 CHANGES: Mapping[str, Change] = {
     "four networks": Change(DREAM, ("policy.head=four-networks",)),
     "pointer": Change(REAL, ("policy.head=pointer",)),
     "one site at a time": Change(DREAM, ("environment.everywhere=false",)),
-    "everywhere by turns": Change(DREAM, ("policy.everywhere=by-turns",)),
+    "everywhere in every round": Change(TURNS, ("policy.everywhere=always",)),
     "no recollection": Change(DREAM, ("recollect.rounds=0",)),
     "two large rounds": Change(
         DREAM, ("recollect.rounds=2", "recollect.episodes=100", "recollect.steps=600", "ppo.updates=100")

@@ -64,8 +64,9 @@ SMALL = (
     *("mpc.plans=8", "mpc.elites=2", "mpc.iterations=1", "mpc.horizon=3", "mpc.replan=3"),
 )
 """Changes that make everything that learns small, for a quick look, also where a row makes it large."""
-PREDICTED = ("dream.legality=predicted", "recollect.searched=0.2")
-"""Dreams whose world model predicts which rewrites are legal, and learns from plans of searches too."""
+PREDICTED = ("dream.legality=predicted", "recollect.searched=0.2", "policy.everywhere=always")
+"""Dreams whose world model predicts which rewrites are legal, and learns from plans of searches too, for policies that
+carry rules out everywhere in every round."""
 EXACT = ("dream.legality=exact", "recollect.searched=0")
 """Dreams that the engine follows, which need no such plans."""
 ROUNDS = (

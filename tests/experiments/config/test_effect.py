@@ -37,6 +37,16 @@ def test_what_a_controller_does_not_read_has_no_effect(
     assert has <= names and not without & names
 
 
+@pytest.mark.parametrize("changes", ["world=real", "environment.everywhere=false", "recollect.rounds=0"])
+def test_turns_of_the_policy_have_no_effect_without_a_round_that_differs(changes: str) -> None:
+    assert of("ppo", changes) == of("ppo", changes, "policy.everywhere=always")
+    assert of("ppo", changes) != of("ppo", changes, "policy.everywhere=never")
+
+
+def test_turns_of_the_policy_have_an_effect_in_rounds_of_a_dream() -> None:
+    assert of("ppo", "world=dream") != of("ppo", "world=dream", "policy.everywhere=always")
+
+
 def test_settings_without_effect_are_defaults() -> None:
     changes = ("recollect.rounds=2", "mpc.plans=9", "search.budget=7")
     config = load_config("demo", {"controller": "taso"}, changes)
