@@ -16,6 +16,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+from experiments.config.effect import same_play
 from experiments.config.run import RunConfig
 from experiments.errors import UserError
 from experiments.executors.local import Unit
@@ -174,7 +175,8 @@ class Move:
                 **play(self.play.row, request, progress),
             }
 
-        return once(NAME, self.name, self.settings, work, anywhere=not self.measures_costs)
+        anywhere = not self.measures_costs
+        return once(NAME, self.name, self.settings, work, anywhere=anywhere, agree=same_move)
 
     def models(self, progress: ProgressDisplay) -> tuple[CheckedModel, CheckedModel]:
         """Returns the start graph and the one that the controller is credited with, as models.
@@ -190,6 +192,11 @@ class Move:
             raise UserError(f"{file} is of an older version: its rewrites lead to another graph. Remove it.")
         export = loaded.model.export_checked
         return export(loaded.model.graph), export(best)
+
+
+def same_move(stored: Record, wanted: Record) -> bool:
+    """Returns whether the settings of a finished move are the wanted ones, also if settings were added since."""
+    return {**stored, "trained": wanted["trained"]} == wanted and same_play(stored["trained"], wanted["trained"])
 
 
 def units_of(

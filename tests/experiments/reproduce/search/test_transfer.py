@@ -11,15 +11,22 @@ import pytest
 from environment import zoo
 from experiments.cli import main
 from experiments.errors import UserError
+from experiments.executors.units import COMMITTED, UNITS, reading_only
+from experiments.reproduce.search import plays, transfer
+from experiments.reproduce.search.plays import SECONDS, Play
 from experiments.reproduce.search.transfer import (
     ELSEWHERE,
     GRAPHS,
+    ITS_COSTS,
     LEARNERS,
+    Move,
     chosen_learners,
     finding,
     rows_of,
+    same_move,
     units_of,
 )
+from experiments.runs.progress import make_progress
 
 
 def record(trained_on: str, controller: str, own: float) -> dict[str, Any]:
@@ -43,6 +50,27 @@ def test_moves_of_one_training_wait_for_each_other() -> None:
     units = list(units_of("resnet18", ELSEWHERE["resnet18"], LEARNERS, [0, 1], "smoke"))
     lanes = [unit.lane for unit in units if unit.lane]
     assert len(set(lanes)) == 2 * len(LEARNERS) and len(lanes) == 2 * len(set(lanes)) and len(units) > len(lanes)
+
+
+def test_a_finished_move_is_found_again_after_settings_were_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Units that come with the source are older than some settings, and perhaps than some rules."""
+    file = next(
+        (COMMITTED / transfer.NAME / UNITS).glob("bert-base-ppo-pointer-full-0-on-bert-base:sequence=64-*.json")
+    )
+    stored = json.loads(file.read_text(encoding="utf-8"))["settings"]
+    assert "everywhere" not in stored["trained"]["config"]["policy"]
+    of_then = {"bert-base": stored["trained"]["fingerprint"], "bert-base:sequence=64": stored["graph"]}
+    for module in (plays, transfer):
+        monkeypatch.setattr(module, "fingerprint", of_then.__getitem__)
+    monkeypatch.chdir(tmp_path)
+    trained = Play("bert-base", "ppo pointer", LEARNERS["ppo pointer"], "full", SECONDS["full"], 0)
+    move = Move(trained, "bert-base:sequence=64", ITS_COSTS)
+    with reading_only():
+        assert move.record(make_progress())["own"] > 18.0
+    for other in ({"costs": "roofline:v100"}, {"trained": {**move.settings["trained"], "formats": 0}}):
+        assert not same_move(stored, {**move.settings, **other})
 
 
 def test_shares_are_of_the_largest_gain_at_the_same_place() -> None:
