@@ -165,7 +165,7 @@ $(INSTALLED): pyproject.toml
 	  echo "The headers of '$(PYTHON)' are missing (Python.h). On Debian: apt install python3-dev"; exit 1; } >&2
 	@command -v $${CXX:-g++} >/dev/null || { \
 	  echo "No C++ compiler found (g++ 11 or newer). On Debian: apt install build-essential"; exit 1; } >&2
-	@echo "Installing into $(VENV): about 670 MB to download, 3 GB on disk."
+	@echo "Installing into $(VENV): about 680 MB to download, 3 GB on disk."
 	test -f $@ || $(PYTHON) -m venv --clear $(VENV)
 	rm -f $@ $(BUILT)
 	$(BIN)/python -m pip install --disable-pip-version-check --upgrade "pip>=24" "setuptools>=77" "pybind11~=3.0"
