@@ -22,8 +22,6 @@ NEUTRAL = {"ratio": 1.0, "gain": 0.0}
 """Columns that are drawn with their intervals, the columns `low` and `high`; and their values where nothing changes."""
 WHOLE_FROM, WHOLE_TO = 1e4, 1e12
 """Numbers of such sizes are shown without a fraction, since four digits of them would need an exponent."""
-SORTED_BY = 7
-"""Digits of a number in the page that is not whole."""
 COLOURS = 64
 """Colours of a picture in the page: enough for lines with smooth edges and for the shades of a heat map."""
 MOST_DRAWN = 60
@@ -215,12 +213,12 @@ def _intervals(kept: Kept, figure: str) -> Iterator[dict[str, str | float]]:
 
 
 def _cell(text: str) -> Cell:
-    """Returns a cell with four digits of a number; it sorts by `SORTED_BY` of them, which keep the page small."""
+    """Returns a cell with four digits of a number. It sorts by them: all digits beside would be a tenth of the page."""
     number = _number(text)
     if number is None or re.fullmatch(r"[+-]?\d+", text):
         return Cell(text, number)
     written = f"{number:,.0f}" if WHOLE_FROM <= abs(number) < WHOLE_TO else f"{number:.4g}"
-    return Cell(written, float(f"{number:.{SORTED_BY}g}"))
+    return Cell(written, float(written.replace(",", "")))
 
 
 def _number(text: str) -> float | None:
