@@ -179,7 +179,7 @@ class GraphSubstitutionEnv(gymnasium.Env[dict[str, Any], npt.NDArray[np.int64]])
         if self._max_steps is not None:
             return self._max_steps
         if self._usual_steps is None:
-            self._usual_steps = usual_steps(self.unmeasured_start(), everywhere=self.everywhere)
+            self._usual_steps = usual_steps(self.unmeasured_start())
         return self._usual_steps
 
     @property

@@ -11,19 +11,19 @@ _LEAST_SAVING = 1e-6
 """The fraction of its costs that a step of a descent saves at least."""
 
 
-def usual_steps(start: State, *, everywhere: bool) -> int:
+def usual_steps(start: State) -> int:
     """Returns the usual limit of steps of the episodes that begin at a state.
 
-    It is one step for every six operators, and at least 30. Where a step is a single rewrite, it is also half as many
-    again as steepest descent takes (88 for BERT-Base). That is still too few for the best sequences that are known of
-    NASNet-A (170 rewrites, 117 steps) and Transformer-Transducer (363 and 93).
+    It is one step for every six operators, half as many again as steepest descent takes (88 for BERT-Base), and at
+    least 30. It is the same where one step may carry out a rule everywhere it applies, since a policy may have to do
+    without such steps. Single rewrites would need more for the best sequences that are known of NASNet-A (170 rewrites,
+    117 steps) and Transformer-Transducer (363 and 93).
 
     Args:
       start: the first state; its cost model prices every graph.
-      everywhere: whether one step may carry out a rule everywhere it applies.
     """
-    steps = max(FEWEST_STEPS, start.graph.num_runtime_nodes // OPERATORS_PER_STEP)
-    return steps if everywhere else max(steps, int(STEPS_PER_DESCENT * descent_steps(start)))
+    operators = start.graph.num_runtime_nodes
+    return max(FEWEST_STEPS, operators // OPERATORS_PER_STEP, int(STEPS_PER_DESCENT * descent_steps(start)))
 
 
 def descent_steps(start: State) -> int:
