@@ -14,10 +14,12 @@ from pathlib import Path
 from experiments import reproduce
 from experiments.commands.outcome import BAD_INPUT, DIFFERENT, carried_out
 from experiments.commands.parser import Parser, build_parser
-from experiments.executors.choice import add_executor
+from experiments.executors.choice import add_cluster, add_executor
 
 ALL = "all"
 """The name that stands for all tables."""
+PASSED_ON = ("seeds", "device", "executor", "address")
+"""Options of `all` that go to those tables that have them."""
 
 
 def add_options(parser: Parser) -> None:
@@ -29,9 +31,14 @@ def add_options(parser: Parser) -> None:
         "-o", "--output", metavar="DIR", type=_folder, help="folder of their folders (runs/reproduce)"
     )
     everything.add_argument("--force", action="store_true", help="overwrite what the tables have left in DIR")
+    everything.add_argument("--seeds", metavar="A,B..C", help="of the tables that take seeds (default: each its own)")
+    everything.add_argument("--device", help="of the tables that take a device to measure on (cpu)")
+    add_cluster(everything)
+    everything.set_defaults(processes=1)
     everything.takes = (
-        f"{ALL} takes only --scale, -o and --force, and makes every table with its own graphs and seeds. Name one "
-        "table to choose them, as in rlflow reproduce table1 bert-base or rlflow reproduce controllers --seeds 0..2"
+        f"{ALL} takes --scale, --seeds, --device, --executor, --address, -o and --force, and makes every table with "
+        "its own graphs, which are of many kinds. Name one table to choose them, as in rlflow reproduce table1 "
+        "bert-base"
     )
     for name, (_, about) in reproduce.TABLES.items():
         table = tables.add_parser(name, help=about, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -102,11 +109,17 @@ def _everything(options: argparse.Namespace) -> int:
     A table that the same command has left is written again, from its units, so that an interrupted command goes on.
 
     Raises:
-      UserError: the folder cannot be written.
+      UserError: an option is bad, or the folder cannot be written.
     """
+    from experiments.executors.choice import chosen_executor
     from experiments.output_file import require_writable_directory
-    from experiments.runs.progress import format_duration
+    from experiments.reproduce.options import chosen_seeds, settle
+    from experiments.runs.progress import format_duration, make_progress
 
+    settle(options)
+    if options.seeds is not None:
+        chosen_seeds(options, options.seeds)
+    chosen_executor(options, ALL, make_progress())  # what it refuses, no table could use
     if options.output is not None:
         require_writable_directory(options.output)
     failed, most = [], len(reproduce.TABLES)
@@ -114,6 +127,7 @@ def _everything(options: argparse.Namespace) -> int:
         begun = time.monotonic()
         folder = None if options.output is None else options.output / name
         arguments = ["reproduce", name, "--scale", options.scale, *([] if folder is None else ["-o", str(folder)])]
+        arguments += _passed_on(options, build_parser().parse_args(arguments))
         if options.force or (folder is not None and _is_left_by(arguments, folder)):
             arguments.append("--force")
         each = build_parser().parse_args(arguments)
@@ -128,6 +142,17 @@ def _everything(options: argparse.Namespace) -> int:
         print(f"{name} took {format_duration(time.monotonic() - begun)} ({number} of {most} tables).\n")
     print(f"\n{most - len(failed)} of {most} tables are made{': all but ' * bool(failed)}{', '.join(failed)}.")
     return BAD_INPUT if failed else 0
+
+
+def _passed_on(options: argparse.Namespace, table: argparse.Namespace) -> list[str]:
+    """Returns those options of `all` that differ from a table's own and that the table has."""
+    given = {name: getattr(options, name) for name in PASSED_ON}
+    return [
+        part
+        for name, value in given.items()
+        if value is not None and value != getattr(table, name, value)
+        for part in (f"--{name}", value)
+    ]
 
 
 def _is_left_by(arguments: Sequence[str], folder: Path) -> bool:

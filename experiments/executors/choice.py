@@ -23,6 +23,11 @@ def add_executor(parser: argparse._ActionsContainer, units: str) -> None:
       units: what is run, in the plural.
     """
     parser.add_argument("--processes", metavar="N", type=int, default=1, help=f"{units} that run at a time here (1)")
+    add_cluster(parser)
+
+
+def add_cluster(parser: argparse._ActionsContainer) -> None:
+    """Adds the options that say where units run, of a command that leaves their number to others."""
     parser.add_argument("--executor", choices=(LOCAL, RAY), default=LOCAL, help="where they run (local)")
     parser.add_argument("--address", metavar="HOST:PORT", help=f"of the Ray cluster ({AUTO}: one on this machine)")
 

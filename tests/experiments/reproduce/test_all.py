@@ -96,10 +96,34 @@ def test_all_says_what_it_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    message = failure(capsys, "reproduce", "all", "--seeds", "0")
-    assert "no option is '--seeds 0' here. all takes only --scale, -o and --force" in message
+    message = failure(capsys, "reproduce", "all", "--graphs", "bert-base")
+    assert "no option is '--graphs bert-base' here. all takes --scale, --seeds, --device" in message
     Path("file").write_text("mine")
     assert failure(capsys, "reproduce", "all", "--scale", "smoke", "-o", "file").startswith("rlflow: file is a file")
+
+
+def test_all_passes_options_on_to_the_tables_that_have_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tables = {name: reproduce.TABLES[name] for name in ("table1", "fig-search")}
+    monkeypatch.setattr("experiments.reproduce.TABLES", tables)
+    everything = ["reproduce", "all", "--scale", "smoke", "--seeds", "3", "-o", "made"]
+    assert main(everything) == 0 and main(everything) == 0, "the same command goes on"
+    assert "--seeds" not in Path("made/table1/README.md").read_text()
+    page = Path("made/fig-search/README.md").read_text()
+    assert "`rlflow reproduce fig-search --scale smoke -o made/fig-search --seeds 3" in page
+
+
+def test_all_refuses_at_once_what_every_table_would_refuse(capsys: pytest.CaptureFixture[str]) -> None:
+    for options, says in {
+        ("--address", "127.0.0.1:1"): "--address 127.0.0.1:1 is for --executor ray",
+        ("--seeds", "3..1"): "--seeds",
+        ("--device", ""): "--device expects a value",
+        ("--device", "quantum"): "quantum",
+    }.items():
+        message = failure(capsys, "reproduce", "all", "--scale", "smoke", *options)
+        assert says in message and len(message.splitlines()) == 1
 
 
 def test_what_is_empty_is_named_as_it_was_given(capsys: pytest.CaptureFixture[str]) -> None:
