@@ -6,7 +6,8 @@ rlflow reproduce controllers bert-base generated-100 --controllers greedy,taso,p
 The graphs are the six of the papers with five seeds, and twelve random ones, `generated-100` to `generated-111`, with
 two. The schedule of recollection and what bounds a dream were chosen while looking at `generated-100` to
 `generated-105`, so that only `generated-106` to `generated-111` test what nobody had looked at. The searches that can
-use time are given `--seconds` each; those that end earlier have found what they can. `best-of-n` is random play for as
+use time are given as much as the slowest of the rows that are judged takes on the same graph, in whole five minutes and
+at least 400 s, or else `--seconds`; those that end earlier have found what they can. `best-of-n` is random play for as
 long, with more episodes than any controller learns from. What draws nothing at random is played once. Learning is given
 the preset `demo`, and its time counts: `ppo exact` as it is, in dreams that the engine follows; all others that learn
 in dreams with predicted masks and four rounds of recollection, each with half of the usual episodes and steps. A unit
@@ -16,6 +17,8 @@ takes up to 45 minutes, all of them some 60 hours of one core.
 from __future__ import annotations
 
 import argparse
+import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from controller.registry import require_name
@@ -41,6 +44,8 @@ WORTH = 0.01
 """A graph does not count if the best known gain is below this."""
 JUDGED = ("ppo exact", "ppo dream", "mcts")
 """The rows that are to find at least as much as every search."""
+WHOLE_SECONDS = 300
+"""The time of a search that has as much as learning takes is a multiple of this, so that its unit is found again."""
 
 
 PLAYERS: Mapping[str, Player] = {
@@ -103,7 +108,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_seeds(parser, SEEDS, f"; {SEEDS_OF_GENERATED} on generated graphs")
     parser.add_argument("--controllers", metavar="A,B,…", help=f"rows of the table (all: {', '.join(PLAYERS)})")
     parser.add_argument(
-        "--seconds", metavar="N", type=int, help=f"of each search (smoke: {SECONDS['smoke']}, full: {SECONDS['full']})"
+        "--seconds",
+        metavar="N",
+        type=int,
+        help=f"of each search (smoke: {SECONDS['smoke']}; full: what learning takes, at least {SECONDS['full']})",
     )
 
 
@@ -111,26 +119,51 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     """Plays each controller on each graph with each seed; finished units are not done again."""
     names = chosen_graphs(options, (*GRAPHS, *GENERATED), QUICK)
     players = chosen_players(options.controllers)
-    seconds = SECONDS[options.scale] if options.seconds is None else options.seconds
-    require_at_least(1, seconds=seconds)
-    units = [
-        unit
-        for graphs, default in (
-            ([name for name in names if name not in GENERATED], SEEDS),
-            ([name for name in names if name in GENERATED], SEEDS_OF_GENERATED),
-        )
-        for unit in units_of(graphs, players, chosen_seeds(options, default), options.scale, seconds)
-    ]
-    records = run_units(units, options, progress)
+    fixed = SECONDS["smoke"] if options.scale == "smoke" and options.seconds is None else options.seconds
+    if fixed is not None:
+        require_at_least(1, seconds=fixed)
+    seeds = {
+        name: chosen_seeds(options, SEEDS_OF_GENERATED if name in GENERATED else SEEDS)
+        for name in sorted(names, key=GENERATED.__contains__)
+    }
+
+    def records_of(learns: bool, limits: Mapping[str, int]) -> list[Record]:
+        chosen = {row: player for row, player in players.items() if player.learns == learns}
+        units = [units_of([name], chosen, seeds[name], options.scale, limits.get(name)) for name in seeds]
+        return run_units(list(itertools.chain.from_iterable(units)), options, progress)
+
+    learned = records_of(learns=True, limits={})
+    limits = {name: seconds_of_searches(learned, name) if fixed is None else fixed for name in seeds}
+    graphs, rows = list(seeds), list(players)
+    records = sorted(
+        [*learned, *records_of(learns=False, limits=limits)],
+        key=lambda record: (graphs.index(record["graph"]), rows.index(record["controller"])),
+    )
     return Table(
         "What every controller makes of the same graphs, on paper",
         COLUMNS,
         FORMATS,
         list(rows_of(records)),
         options.command_line,
-        f"{ON_PAPER[0]}, {seconds} s for each search; {len(RuleSet.default())} rules.",
-        finding(records, seconds),
+        f"{ON_PAPER[0]}, {_listed_seconds(limits)} for each search; {len(RuleSet.default())} rules.",
+        finding(records, fixed),
     )
+
+
+def seconds_of_searches(records: Sequence[Record], graph: str) -> int:
+    """Returns the time of the searches on a graph: that of the slowest row that is judged there, or more [s]."""
+    took = [60 * float(each["minutes"]) for each in records if each["graph"] == graph and each["controller"] in JUDGED]
+    return max(SECONDS["full"], WHOLE_SECONDS * math.ceil(max(took, default=0.0) / WHOLE_SECONDS))
+
+
+def _listed_seconds(limits: Mapping[str, int]) -> str:
+    """Returns the times of searches, with the graphs of each if they differ."""
+    graphs: dict[int, list[str]] = {}
+    for graph, seconds in limits.items():
+        graphs.setdefault(seconds, []).append(graph)
+    if len(graphs) == 1:
+        return f"{next(iter(graphs))} s"
+    return ", ".join(f"{seconds:,} s ({', '.join(named)})" for seconds, named in sorted(graphs.items()))
 
 
 def chosen_players(named: str | None) -> dict[str, Player]:
@@ -168,11 +201,11 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
             }
 
 
-def finding(records: Sequence[Record], seconds: int) -> str:
+def finding(records: Sequence[Record], seconds: int | None) -> str:
     """Returns where learning finds more than every search, and where less, in three sentences or so.
 
     Args:
-      seconds: the time of a search.
+      seconds: the time of a search; None: at least that of the rows that are judged.
     """
     rows = [name for name in JUDGED if any(record["controller"] == name for record in records)]
     if not rows:
@@ -193,22 +226,30 @@ def finding(records: Sequence[Record], seconds: int) -> str:
             worse.append(text)
         for name in rows:
             took = [float(record["minutes"]) for record in here if record["controller"] == name]
-            if took and 60 * (minutes := sum(took) / len(took)) > seconds:
+            if took and seconds is not None and 60 * (minutes := sum(took) / len(took)) > seconds:
                 longer[name].append(minutes)
     named = " and ".join(f"`{name}`" for name in rows)
     return (
         f"By the mean of the seeds, {('', 'the better one of ', 'the best one of ')[len(rows) - 1]}{named} gains over "
         f"{BETTER:.0%} more than "
         f"every search on {_listed(better, judged)}. It gains over {WORTH:.0%} less than the best search on "
-        f"{_listed(worse, judged)}. {' '.join(_longer(name, took, seconds, judged) for name, took in longer.items())} "
+        f"{_listed(worse, judged)}. {_times(longer, seconds, judged)} "
         f"Graphs on which nobody gains {WORTH:.0%} do not count."
     )
 
 
-def _longer(name: str, minutes: Sequence[float], seconds: int, judged: int) -> str:
-    """Returns a sentence on the graphs on which a row took longer than a search."""
-    most = f": up to {max(minutes):.1f} minutes" if minutes else ""
-    return f"`{name}` took longer than the {seconds} s of a search on {len(minutes)} of {judged} graphs{most}."
+def _times(longer: Mapping[str, Sequence[float]], seconds: int | None, judged: int) -> str:
+    """Returns what is to be said of the time of searches, by the minutes of each row where it took longer than one."""
+    if seconds is None:
+        return "A search was given at least the time that the slowest of these rows took on the graph."
+    found = {
+        name: (len(minutes), f": up to {max(minutes):.1f} minutes" if minutes else "")
+        for name, minutes in longer.items()
+    }
+    return " ".join(
+        f"`{name}` took longer than the {seconds} s of a search on {count} of {judged} graphs{most}."
+        for name, (count, most) in found.items()
+    )
 
 
 def _listed(some: Sequence[str], judged: int) -> str:

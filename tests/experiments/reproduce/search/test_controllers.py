@@ -16,7 +16,14 @@ from environment.substitution.env import WAYPOINT
 from experiments.cli import main
 from experiments.config.effect import effective
 from experiments.config.run import load_config
-from experiments.reproduce.search.controllers import COLUMNS, PLAYERS, chosen_players, finding, rows_of
+from experiments.reproduce.search.controllers import (
+    COLUMNS,
+    PLAYERS,
+    chosen_players,
+    finding,
+    rows_of,
+    seconds_of_searches,
+)
 from experiments.reproduce.search.plays import MOST_STEPS, ON_PAPER, Play, actions_of, curves_of, rules_of
 from experiments.runs.progress import SilentProgress
 from taso_ext import CostModel, OnnxModel
@@ -144,6 +151,17 @@ def test_learning_wins_only_where_it_gains_more_than_every_search() -> None:
     said = finding(slow, 400)
     assert "`ppo dream` took longer than the 400 s of a search on 1 of 3 graphs: up to 9.0 minutes." in said
     assert "`mcts` took longer than the 400 s of a search on 0 of 3 graphs." in said
+
+
+def test_searches_have_as_much_time_as_learning_takes() -> None:
+    records = [
+        *(record("a", "ppo exact", 9.0, world="dream", minutes=7.0), record("a", "mcts", 9.0, minutes=10.5)),
+        *(record("a", "ppo real", 9.0, world="real", minutes=60.0), record("b", "ppo exact", 9.0, minutes=2.0)),
+    ]
+    assert [seconds_of_searches(records, graph) for graph in ("a", "b", "c")] == [900, 400, 400]
+    assert "A search was given at least the time that the slowest of these rows took" in finding(
+        [*records, record("a", "taso", 1.0)], None
+    )
 
 
 def test_only_rows_that_the_table_has_are_judged() -> None:
