@@ -5,7 +5,7 @@ rlflow reproduce table3 squeezenet1.1 --worlds "best, on paper" --seeds 0,1 --te
 
 The temperature acts while the policy is trained. One world model of random play a seed serves all temperatures; a round
 of recollection then adds what the policy of a temperature plays. In a deterministic world a temperature has nothing to
-act on, so that there are four:
+act on, so that there are several:
 
     paper, on paper      the published model as built (preset `paper-cut`: a tenth of its episodes and epochs), roofline
     best, on paper       this project's model (preset `demo` with a larger round of recollection), roofline
@@ -13,11 +13,15 @@ act on, so that there are four:
                          of BERT-Tiny are in experiments/results/table3)
     best, by the clock   the same under times of whole graphs, drawn anew; each graph is timed four times when it is
                          first met (`endtoend:cpu:noise=resampled,pairs=4`)
+    exact, on paper      the preset `demo` as it is: the engine follows its dreams, so that a temperature acts on
+                         rewards alone; roofline
+    exact, noisy prices  the same under the noisy prices
 
-The last two are on BERT-Tiny, the others are on BERT-Base and SqueezeNet1.1, or at the scale `smoke` on a tiny BERT
-alone. On SqueezeNet1.1 a point takes one minute (`paper-cut`) or five (`demo`), and a world model takes five; on
-BERT-Base, with `paper-cut`, a point takes six minutes and a world model ten. A point of noisy prices takes six. By the
-clock, random play takes twenty minutes and a point fifteen to forty.
+In the three worlds of `best`, dreams predict which rewrites are legal, and the temperature acts on that too. What is
+noisy is on BERT-Tiny, the others are on BERT-Base and SqueezeNet1.1, or at the scale `smoke` on a tiny BERT alone. On
+SqueezeNet1.1 a point takes one minute (`paper-cut`) or five (`demo`), and a world model takes five; on BERT-Base, with
+`paper-cut`, a point takes six minutes and a world model ten. A point of noisy prices takes six. By the clock, random
+play takes twenty minutes and a point fifteen to forty.
 """
 
 from __future__ import annotations
@@ -61,7 +65,8 @@ ROUND = (
     *PREDICTED,
     *("recollect.rounds=1", "recollect.more=0", "recollect.episodes=100", "recollect.steps=600", "ppo.updates=100"),
 )
-NOISY = ("device=cpu", "evaluate.climb_seconds=0", *ROUND, "dream.noise=true")
+DRAWN = ("device=cpu", "evaluate.climb_seconds=0", "dream.noise=true")
+NOISY = (*DRAWN, *ROUND)
 RECORDED = COMMITTED / NAME / "cpu.sqlite"
 """Made by `rlflow costs record bert-l2-h128 --walks 300`, five times `--again`, and `export --kernels-alone`."""
 CLOCK, PAIRS = "costs=endtoend:cpu:noise=resampled", 4
@@ -87,14 +92,17 @@ class World:
 
 
 PAPERS_GRAPHS, TIMED_GRAPHS = ("bert-base", "squeezenet1.1"), ("bert-l2-h128",)
-PRICES = "best, noisy prices"
+PRICES = ("best, noisy prices", "exact, noisy prices")
+"""The worlds whose prices are replayed."""
 WORLDS: Mapping[str, World] = {
     "paper, on paper": World(PAPERS_GRAPHS, SHORT["paper"], ON_PAPER),
     "best, on paper": World(PAPERS_GRAPHS, SHORT["best"], (*ON_PAPER, *ROUND)),
-    PRICES: World(TIMED_GRAPHS, SHORT["best"], NOISY),
+    PRICES[0]: World(TIMED_GRAPHS, SHORT["best"], NOISY),
     "best, by the clock": World(TIMED_GRAPHS, SHORT["best"], (f"{CLOCK},pairs={PAIRS}", *NOISY)),
+    "exact, on paper": World(PAPERS_GRAPHS, SHORT["best"], ON_PAPER),
+    PRICES[1]: World(TIMED_GRAPHS, SHORT["best"], DRAWN),
 }
-"""The four worlds by name."""
+"""The worlds by name."""
 
 COLUMNS = {
     "graph": "cleaned in full",
@@ -118,8 +126,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prices",
         metavar="FILE",
-        help=f"database of recorded prices of kernels, for the world '{PRICES}' (the one of {TIMED_GRAPHS[0]} that "
-        "comes with the source)",
+        help=f"database of recorded prices of kernels, for the worlds {' and '.join(PRICES)} (the one of "
+        f"{TIMED_GRAPHS[0]} that comes with the source)",
     )
 
 
@@ -130,19 +138,22 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
       UserError: a world is unknown, or needs prices that are not named.
     """
     worlds = named(options.worlds, WORLDS, "world", separator=";")
-    if PRICES in worlds and options.prices is None:
+    priced = [name for name in PRICES if name in worlds]
+    if priced and options.prices is None:
         names = chosen_graphs(options, TIMED_GRAPHS)
         if set(names) <= set(TIMED_GRAPHS):
             options.prices = str(as_seen_from_here(RECORDED))
         elif options.worlds is not None:
             raise UserError(
-                f"The world '{PRICES}' replays prices, and {RECORDED.name} has none of {', '.join(names)}: name a "
+                f"The world '{priced[0]}' replays prices, and {RECORDED.name} has none of {', '.join(names)}: name a "
                 f"database that has with --prices FILE."
             )
         else:
-            progress.note(f"The world '{PRICES}' is left out, because no --prices of {', '.join(names)} are named.")
-            worlds = {name: world for name, world in worlds.items() if name != PRICES}
-    if PRICES in worlds:
+            progress.note(
+                f"No --prices of {', '.join(names)} are named, so that these are left out: {'; '.join(priced)}."
+            )
+            worlds = {name: world for name, world in worlds.items() if name not in PRICES}
+    if worlds.keys() & set(PRICES):
         require_prices(Path(options.prices))
     temperatures = options.temperatures or DEFAULT[options.scale]
     seeds = chosen_seeds(options, SEEDS[options.scale])
@@ -189,7 +200,7 @@ def sweep_of(
     graph: str, world_name: str, world: World, temperatures: str, seeds: Sequence[int], options: argparse.Namespace
 ) -> Sweep:
     """Returns the sweep of one world on one graph."""
-    prices = (f"costs={prices_of(world_name, options)}:noise=resampled",) if world_name == PRICES else ()
+    prices = (f"costs={prices_of(world_name, options)}:noise=resampled",) if world_name in PRICES else ()
     small = SMALL if options.scale == "smoke" else ()
     if options.scale == "smoke" and world.clocked:
         small = (*small, f"{CLOCK},pairs={FEWEST_PAIRS}")
@@ -210,7 +221,7 @@ def prices_of(world_name: str, options: argparse.Namespace) -> str | None:
     """Returns the costs of a world whose graphs have a price without noise."""
     if WORLDS[world_name].clocked:
         return None
-    return options.prices if world_name == PRICES else PAPERS_PRICES
+    return options.prices if world_name in PRICES else PAPERS_PRICES
 
 
 def swept(sweep: Sweep, options: argparse.Namespace, progress: ProgressDisplay) -> list[Record]:

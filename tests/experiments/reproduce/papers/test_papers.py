@@ -148,7 +148,13 @@ def test_printed_temperatures_stand_beside_bert_alone() -> None:
 def test_the_basic_graph_stands_beside_where_costs_are_prices() -> None:
     options = argparse.Namespace(prices="prices.sqlite")
     prices = {world: table3.prices_of(world, options) for world in table3.WORLDS}
-    assert list(prices.values()) == ["roofline:rtx2070", "roofline:rtx2070", "prices.sqlite", None]
+    assert list(prices.values()) == [
+        *["roofline:rtx2070"] * 2,
+        "prices.sqlite",
+        None,
+        "roofline:rtx2070",
+        "prices.sqlite",
+    ]
     row = {table3.KEY: 1.0, "real": 25.0}
     beside = table3._beside(row, FOLDED, "w", prices["best, on paper"])
     assert beside["real basic"] == with_basic([{"graph": FOLDED, "gain": 25.0}])[0]["basic"] > 25.0
