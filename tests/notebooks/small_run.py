@@ -7,7 +7,8 @@
 | `temperature_sweep` | what policies score in the dream and for real, by the temperature of their dream |
 | `fusion_run` | a small model of the advantages of fusion decisions, learned on four tiny training graphs |
 
-Only the files that the notebooks read are kept. Make them anew whenever the formats of episodes, world models or points
+Their dreams predict which rewrites are legal, because that is what the notebooks look at; the engine follows those of
+the presets `demo` and `best`. Only the files that the notebooks read are kept. Make them anew whenever the formats of episodes, world models or points
 of sweeps change. Nothing is read from, or written to, the user's own database of prices.
 """
 
@@ -62,6 +63,9 @@ SETTINGS = {
     "world_model.mdn_rnn_training.steps": 500,
     "ppo.updates": 30,
     "ppo.batch": 32,
+    "dream.legality": "predicted",
+    "recollect.rounds": 0,
+    "recollect.more": 0,
     "evaluate.sampled_episodes": 5,
     "evaluate.climb_seconds": 0,
     "measure.pairs": 2,
