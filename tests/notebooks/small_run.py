@@ -8,8 +8,9 @@
 | `fusion_run` | a small model of the advantages of fusion decisions, learned on four tiny training graphs |
 
 Their dreams predict which rewrites are legal, because that is what the notebooks look at; the engine follows those of
-the presets `demo` and `best`. Only the files that the notebooks read are kept. Make them anew whenever the formats of episodes, world models or points
-of sweeps change. Nothing is read from, or written to, the user's own database of prices.
+the presets `demo` and `best`. Only the files that the notebooks read are kept. Make them anew whenever the formats of
+episodes, world models or points of sweeps change. Nothing is read from, or written to, the user's own database of
+prices.
 """
 
 from __future__ import annotations

@@ -14,13 +14,12 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 
 from experiments.executors.units import Record
-from experiments.pipeline.learning.evaluate import STAGE as EVALUATION
 from experiments.reproduce.options import chosen_graphs, chosen_seeds, run_units
 from experiments.reproduce.papers.cleaning import BASIC, with_basic
 from experiments.reproduce.papers.players import add_runs, named_players, presets_of
 from experiments.reproduce.papers.printed import OPTIMISATION_SECONDS
 from experiments.reproduce.search.controllers import GRAPHS, QUICK
-from experiments.reproduce.search.plays import ON_PAPER, Player, units_of
+from experiments.reproduce.search.plays import ON_PAPER, Player, playing_of, units_of
 from experiments.reproduce.table import OVER_SEEDS, UNDEFINED, Table, of_seeds
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import RuleSet
@@ -80,8 +79,6 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
     """Yields a row for each controller on each graph."""
     for graph, controller in dict.fromkeys((record["graph"], record["controller"]) for record in records):
         same = [record for record in records if (record["graph"], record["controller"]) == (graph, controller)]
-        learns = bool(same[0]["world"])
-        evaluation = [record["stages"].get(EVALUATION, 0.0) for record in same]
         printed = OPTIMISATION_SECONDS.get(graph)
         yield {
             "graph": graph,
@@ -89,7 +86,7 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
             "seeds": len(same),
             "gain": sum(record["own"] for record in same) / len(same),
             **of_seeds("seconds", [60 * record["minutes"] for record in same], least=0.0),
-            "playing": sum(evaluation) / len(same) if learns else UNDEFINED,
+            "playing": playing_of(same),
             "printed": UNDEFINED if printed is None or controller not in PRINTED else printed[PRINTED[controller]],
         }
 

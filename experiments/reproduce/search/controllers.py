@@ -25,7 +25,7 @@ from controller.registry import require_name
 from experiments.errors import require_at_least
 from experiments.executors.units import Record
 from experiments.reproduce.options import add_graphs, add_seeds, chosen_graphs, chosen_seeds, run_units
-from experiments.reproduce.search.plays import COUNTED, ON_PAPER, SECONDS, Player, counts_of, units_of
+from experiments.reproduce.search.plays import COUNTED, ON_PAPER, SECONDS, Player, counts_of, playing_of, units_of
 from experiments.reproduce.table import OVER_SEEDS, WHOLE, Table, mean_of, of_seeds
 from experiments.runs.progress import ProgressDisplay
 from taso_ext import RuleSet
@@ -93,12 +93,14 @@ COLUMNS = {
     "gap": "mean distance between what its dream promises and reality, in the round that plays [points]",
     "illegal": "rewrites of these dreams that are not legal in reality [%]",
     **COUNTED,
-    "minutes": "for everything, mean",
+    "minutes": "for everything, learning included, mean",
+    "playing": "of these, for real episodes after learning; a search has no others",
 }
 FORMATS = {
     **dict.fromkeys(("gain", "low", "high", "IQM", "best", "random", "learned_from", "gap", "illegal"), ".2f"),
     **dict.fromkeys(COUNTED, ",.0f"),
     "minutes": ".1f",
+    "playing": ".1f",
 }
 
 
@@ -198,6 +200,7 @@ def rows_of(records: Sequence[Record]) -> Iterator[Record]:
                 **{key: mean_of(same, key) for key in ("random", "learned_from", "gap", "illegal")},
                 **counts_of(same),
                 "minutes": mean_of(same, "minutes"),
+                "playing": playing_of(same, 1 / 60),
             }
 
 

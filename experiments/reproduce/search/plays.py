@@ -79,7 +79,7 @@ SCHEDULES: Mapping[str, tuple[str, ...]] = {"smoke": PREDICTED, "full": ROUNDS}
 """Changes of the presets by scale, which a row's settings may change again."""
 COUNTED = {
     "real_steps": "steps of the exact engine, mean",
-    "dreamed_steps": "steps in dreams, mean",
+    "dreamed_steps": "steps in dreams, mean; the engine takes as many beside `real_steps` where it follows a dream",
     "evaluations": "graphs that were priced, mean",
     "kernel_timings": "single kernels that were timed, mean",
     "end_to_end_timings": "whole graphs that were timed, mean",
@@ -285,6 +285,12 @@ def play(row: str, request: Request, progress: ProgressDisplay) -> Record:
 def counts_of(records: Sequence[Record]) -> Record:
     """Returns the means of what runs have done, in the columns of `COUNTED`."""
     return {key: mean_of(records, "cost_evaluations" if key == "evaluations" else key) for key in COUNTED}
+
+
+def playing_of(records: Sequence[Record], factor: float = 1.0) -> float | str:
+    """Returns the mean time of the real episodes that follow learning [s], times a factor; a search has none."""
+    seconds = [each["stages"].get(EVALUATION_STAGE, 0.0) if each["world"] else None for each in records]
+    return mean_of([{"seconds": each} for each in seconds], "seconds", factor)
 
 
 def credited(evaluation: Evaluation) -> tuple[EpisodeRecord, EpisodeRecord | None]:

@@ -35,7 +35,7 @@ def record(graph: str, controller: str, own: float, *, seed: int = 0, world: str
     counts = dict.fromkeys(("real_steps", "dreamed_steps", "cost_evaluations", *TIMINGS, "minutes"), 1)
     absent = dict.fromkeys(("random", "learned_from", "gap", "illegal"))
     names = {"graph": graph, "controller": controller, "seed": seed, "world": world, "own": own}
-    return {**names, **counts, **absent, **more}
+    return {**names, **counts, **absent, "stages": {}, **more}
 
 
 def test_searches_are_played_once_and_what_random_play_finds_is_not_theirs(
@@ -124,6 +124,24 @@ def test_rows_are_means_of_the_seeds() -> None:
         and row["low"] < 2.0 < row["high"]
     )
     assert row["random"] == "–"
+
+
+def test_what_was_learned_is_played_in_a_part_of_the_time() -> None:
+    learned = [
+        record(
+            "a",
+            "ppo exact",
+            1.0,
+            world="dream",
+            seed=seed,
+            minutes=9.0,
+            stages={"collect": 300.0, "evaluate": s},
+        )
+        for seed, s in enumerate((60.0, 180.0))
+    ]
+    rows = {row["controller"]: row for row in rows_of([*learned, record("a", "taso", 1.0)])}
+    assert rows["ppo exact"]["playing"] == 2.0 and rows["ppo exact"]["minutes"] == 9.0
+    assert rows["taso"]["playing"] == "–"
 
 
 def test_timings_stand_in_the_table_unless_a_unit_has_not_counted_them() -> None:
