@@ -66,7 +66,7 @@ def make(
       costs: a name of `environment.costs.names()`, the path of a database of prices, or a cost model.
       reward: a name of `environment.rewards.names()` with parameters, "module:function", or a function.
       rules: a rule set or the path of a rule file; None takes the shipped rules.
-      max_steps: number of steps after which an episode is truncated; None: by the number of operators.
+      max_steps: steps after which an episode is truncated; None: `environment.substitution.length.usual_steps`.
       settings: further arguments of `GraphSubstitutionEnv`, such as `max_locations`, `dims` or `strict`.
     Raises:
       The errors of `GraphSubstitutionEnv`; each names what was expected and lists the known names.

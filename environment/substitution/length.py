@@ -14,8 +14,8 @@ _LEAST_SAVING = 1e-6
 def usual_steps(start: State) -> int:
     """Returns the usual limit of steps of the episodes that begin at a state.
 
-    It is one step for every six operators, half as many again as steepest descent takes (88 for BERT-Base), and at
-    least 30. It is the same where one step may carry out a rule everywhere it applies, since a policy may have to do
+    It is the largest of 30, one step for every six operators, and half as many again as steepest descent takes (88 for
+    BERT-Base). It is the same where one step may carry out a rule everywhere it applies, since a policy may have to do
     without such steps. Single rewrites would need more for the best sequences that are known of NASNet-A (170 rewrites,
     117 steps) and Transformer-Transducer (363 and 93).
 

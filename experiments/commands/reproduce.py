@@ -25,7 +25,9 @@ PASSED_ON = ("seeds", "device", "executor", "address")
 def add_options(parser: Parser) -> None:
     """Adds all tables, and the options that all of them have; the table's own are added when it is used."""
     tables = parser.add_subparsers(dest="table", metavar="TABLE", required=True)
-    everything = tables.add_parser(ALL, help="all of these, one after another; goes on when one fails")
+    everything = tables.add_parser(
+        ALL, help="all of these, one after another; goes on when one fails", allow_abbrev=False
+    )
     everything.add_argument("--scale", choices=("smoke", "full"), default="full", help="smoke: a quick look (full)")
     everything.add_argument(
         "-o", "--output", metavar="DIR", type=_folder, help="folder of their folders (runs/reproduce)"
@@ -37,8 +39,8 @@ def add_options(parser: Parser) -> None:
     everything.set_defaults(processes=1)
     everything.takes = (
         f"{ALL} takes --scale, --seeds, --device, --executor, --address, -o and --force, and makes every table with "
-        "its own graphs, which are of many kinds. Name one table to choose them, as in rlflow reproduce table1 "
-        "bert-base"
+        "its own graphs, which are of many kinds, in one process at a time, since many measure times. Name one table "
+        "to choose more, as in rlflow reproduce table1 bert-base"
     )
     for name, (_, about) in reproduce.TABLES.items():
         table = tables.add_parser(name, help=about, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -83,8 +85,7 @@ def run(options: argparse.Namespace) -> int:
     from experiments.runs.progress import make_progress
 
     settle(options)
-    device = getattr(options, "device", "cpu")  # not every table has the option
-    directory = options.output or Path("runs/reproduce", options.table, *([device] if device != "cpu" else []))
+    directory = options.output or _of_device(Path("runs/reproduce", options.table), options)
     options.command_line = shlex.join(["rlflow", *options.arguments])
     require_writable_folder(directory, force=options.force or options.output is None)
     progress = make_progress()
@@ -96,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
     table = dataclasses.replace(table, provenance=said)
 
     def beside(page: str) -> str:
-        return with_other_devices(page, options.table, device)
+        return with_other_devices(page, options.table, getattr(options, "device", "cpu"))
 
     table.write(directory, beside)
     print(beside(table.brief(directory)), end="")
@@ -125,9 +126,10 @@ def _everything(options: argparse.Namespace) -> int:
     failed, most = [], len(reproduce.TABLES)
     for number, name in enumerate(reproduce.TABLES, start=1):
         begun = time.monotonic()
-        folder = None if options.output is None else options.output / name
-        arguments = ["reproduce", name, "--scale", options.scale, *([] if folder is None else ["-o", str(folder)])]
+        arguments = ["reproduce", name, "--scale", options.scale]
         arguments += _passed_on(options, build_parser().parse_args(arguments))
+        folder = options.output and _of_device(options.output / name, build_parser().parse_args(arguments))
+        arguments += [] if folder is None else ["-o", str(folder)]
         if options.force or (folder is not None and _is_left_by(arguments, folder)):
             arguments.append("--force")
         each = build_parser().parse_args(arguments)
@@ -153,6 +155,12 @@ def _passed_on(options: argparse.Namespace, table: argparse.Namespace) -> list[s
         if value is not None and value != getattr(table, name, value)
         for part in (f"--{name}", value)
     ]
+
+
+def _of_device(folder: Path, table: argparse.Namespace) -> Path:
+    """Returns the folder of a table, or the one in it of the device that it measures on, if that is not the CPU."""
+    device = getattr(table, "device", "cpu")  # not every table has the option
+    return folder if device == "cpu" else folder / device
 
 
 def _is_left_by(arguments: Sequence[str], folder: Path) -> bool:

@@ -23,8 +23,8 @@ class EnvironmentConfig:
     """The Markov decision process: episodes of rewrites, and their rewards.
 
     Attributes:
-      max_steps: largest number of steps of an episode; none: one for every six operators of the graph, half as many
-        again as steepest descent takes, and at least 30.
+      max_steps: largest number of steps of an episode; none: the largest of 30, one for every six operators of the
+        graph, and half as many again as steepest descent takes.
       max_locations: largest number of locations of a rule; none: as many as the graph needs.
       everywhere: whether a rule can also be carried out everywhere it applies, as one step of an episode; the presets
         auto, demo and best have it.

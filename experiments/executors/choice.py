@@ -27,7 +27,7 @@ def add_executor(parser: argparse._ActionsContainer, units: str) -> None:
 
 
 def add_cluster(parser: argparse._ActionsContainer) -> None:
-    """Adds the options that say where units run, of a command that leaves their number to others."""
+    """Adds the options that say where units run, of a command without `--processes`."""
     parser.add_argument("--executor", choices=(LOCAL, RAY), default=LOCAL, help="where they run (local)")
     parser.add_argument("--address", metavar="HOST:PORT", help=f"of the Ray cluster ({AUTO}: one on this machine)")
 

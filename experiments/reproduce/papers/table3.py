@@ -4,8 +4,8 @@ rlflow reproduce table3
 rlflow reproduce table3 squeezenet1.1 --worlds "best, on paper" --seeds 0,1 --temperatures 0,1,2
 
 The temperature acts while the policy is trained. One world model of random play a seed serves all temperatures; a round
-of recollection then adds what the policy of a temperature plays. In a deterministic world a temperature has nothing to
-act on, so that there are several:
+of recollection then adds what the policy of a temperature plays. In a deterministic world a temperature has little to
+act on, so that there are six worlds:
 
     paper, on paper      the published model as built (preset `paper-cut`: a tenth of its episodes and epochs), roofline
     best, on paper       this project's model (preset `demo` with a larger round of recollection), roofline
@@ -65,8 +65,9 @@ ROUND = (
     *PREDICTED,
     *("recollect.rounds=1", "recollect.more=0", "recollect.episodes=100", "recollect.steps=600", "ppo.updates=100"),
 )
-DRAWN = ("device=cpu", "evaluate.climb_seconds=0", "dream.noise=true")
-NOISY = (*DRAWN, *ROUND)
+ON_CPU = ("device=cpu", "evaluate.climb_seconds=0")
+DRAWN = (*ON_CPU, "dream.noise=true")
+NOISY = (*ON_CPU, *ROUND, "dream.noise=true")
 RECORDED = COMMITTED / NAME / "cpu.sqlite"
 """Made by `rlflow costs record bert-l2-h128 --walks 300`, five times `--again`, and `export --kernels-alone`."""
 CLOCK, PAIRS = "costs=endtoend:cpu:noise=resampled", 4

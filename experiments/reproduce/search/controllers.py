@@ -6,12 +6,12 @@ rlflow reproduce controllers bert-base generated-100 --controllers greedy,taso,p
 The graphs are the six of the papers with five seeds, and twelve random ones, `generated-100` to `generated-111`, with
 two. The schedule of recollection and what bounds a dream were chosen while looking at `generated-100` to
 `generated-105`, so that only `generated-106` to `generated-111` test what nobody had looked at. The searches that can
-use time are given as much as the slowest of the rows that are judged takes on the same graph, in whole five minutes and
-at least 400 s, or else `--seconds`; those that end earlier have found what they can. `best-of-n` is random play for as
-long, with more episodes than any controller learns from. What draws nothing at random is played once. Learning is given
-the preset `demo`, and its time counts: `ppo exact` as it is, in dreams that the engine follows; all others that learn
-in dreams with predicted masks and four rounds of recollection, each with half of the usual episodes and steps. A unit
-takes up to 45 minutes, all of them some 60 hours of one core.
+use time are given as much as the slowest of the rows that are judged takes on the same graph in this table, in whole
+five minutes and at least 400 s, or else `--seconds`; those that end earlier have found what they can. `best-of-n` is
+random play for as long, with more episodes than any controller learns from. What draws nothing at random is played
+once. Learning is given the preset `demo`, and its time counts: `ppo exact` as it is, in dreams that the engine follows;
+all others that learn in dreams with predicted masks and four rounds of recollection, each with half of the usual
+episodes and steps. A unit takes up to 50 minutes, all of them some 80 hours of one core; with `--seconds 400` 60.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ COLUMNS = {
     "illegal": "rewrites of these dreams that are not legal in reality [%]",
     **COUNTED,
     "minutes": "for everything, learning included, mean",
-    "playing": "of these, for real episodes after learning; a search has no others",
+    "playing": "of these, for the real episodes at the end, as many of random play included; a search has none",
 }
 FORMATS = {
     **dict.fromkeys(("gain", "low", "high", "IQM", "best", "random", "learned_from", "gap", "illegal"), ".2f"),
@@ -113,7 +113,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         metavar="N",
         type=int,
-        help=f"of each search (smoke: {SECONDS['smoke']}; full: what learning takes, at least {SECONDS['full']})",
+        help=f"of each search (smoke: {SECONDS['smoke']}; full: at least {SECONDS['full']}, and what the slowest of "
+        f"{', '.join(JUDGED)} takes on the graph, of those that the table has)",
     )
 
 
@@ -124,23 +125,23 @@ def reproduce(options: argparse.Namespace, progress: ProgressDisplay) -> Table:
     fixed = SECONDS["smoke"] if options.scale == "smoke" and options.seconds is None else options.seconds
     if fixed is not None:
         require_at_least(1, seconds=fixed)
-    seeds = {
-        name: chosen_seeds(options, SEEDS_OF_GENERATED if name in GENERATED else SEEDS)
-        for name in sorted(names, key=GENERATED.__contains__)
-    }
+    graphs, rows = sorted(names, key=GENERATED.__contains__), list(players)
+    kinds = (
+        ([name for name in graphs if name not in GENERATED], chosen_seeds(options, SEEDS)),
+        ([name for name in graphs if name in GENERATED], chosen_seeds(options, SEEDS_OF_GENERATED)),
+    )
 
-    def records_of(learns: bool, limits: Mapping[str, int]) -> list[Record]:
-        chosen = {row: player for row, player in players.items() if player.learns == learns}
-        units = [units_of([name], chosen, seeds[name], options.scale, limits.get(name)) for name in seeds]
+    def records_of(chosen: Mapping[str, Player], seconds: int | Mapping[str, int] | None) -> list[Record]:
+        units = [units_of(some, chosen, seeds, options.scale, seconds) for some, seeds in kinds]
         return run_units(list(itertools.chain.from_iterable(units)), options, progress)
 
-    learned = records_of(learns=True, limits={})
-    limits = {name: seconds_of_searches(learned, name) if fixed is None else fixed for name in seeds}
-    graphs, rows = list(seeds), list(players)
-    records = sorted(
-        [*learned, *records_of(learns=False, limits=limits)],
-        key=lambda record: (graphs.index(record["graph"]), rows.index(record["controller"])),
-    )
+    if fixed is not None:
+        limits, records = dict.fromkeys(graphs, fixed), records_of(players, fixed)
+    else:
+        learned = records_of({row: player for row, player in players.items() if player.learns}, None)
+        limits = {name: seconds_of_searches(learned, name) for name in graphs}
+        records = [*learned, *records_of({row: each for row, each in players.items() if not each.learns}, limits)]
+    records.sort(key=lambda record: (graphs.index(record["graph"]), rows.index(record["controller"])))
     return Table(
         "What every controller makes of the same graphs, on paper",
         COLUMNS,
@@ -164,7 +165,7 @@ def _listed_seconds(limits: Mapping[str, int]) -> str:
     for graph, seconds in limits.items():
         graphs.setdefault(seconds, []).append(graph)
     if len(graphs) == 1:
-        return f"{next(iter(graphs))} s"
+        return f"{next(iter(graphs)):,} s"
     return ", ".join(f"{seconds:,} s ({', '.join(named)})" for seconds, named in sorted(graphs.items()))
 
 

@@ -78,8 +78,8 @@ ROUNDS = (
 SCHEDULES: Mapping[str, tuple[str, ...]] = {"smoke": PREDICTED, "full": ROUNDS}
 """Changes of the presets by scale, which a row's settings may change again."""
 COUNTED = {
-    "real_steps": "steps of the exact engine, mean",
-    "dreamed_steps": "steps in dreams, mean; the engine takes as many beside `real_steps` where it follows a dream",
+    "real_steps": "steps of the exact engine, without those that follow a dream, mean",
+    "dreamed_steps": "steps in dreams, mean; where the engine follows a dream, it takes as many",
     "evaluations": "graphs that were priced, mean",
     "kernel_timings": "single kernels that were timed, mean",
     "end_to_end_timings": "whole graphs that were timed, mean",
@@ -230,17 +230,21 @@ def slug(row: str) -> str:
 
 
 def units_of(
-    graphs: Sequence[str], players: Mapping[str, Player], seeds: Sequence[int], scale: str, seconds: int | None = None
+    graphs: Sequence[str],
+    players: Mapping[str, Player],
+    seeds: Sequence[int],
+    scale: str,
+    seconds: int | Mapping[str, int] | None = None,
 ) -> list[Unit]:
     """Returns the units of all players on all graphs; all of one seed come before those of the next.
 
     Args:
       players: the players by the names of their rows.
-      seconds: of each search; None: those of the scale.
+      seconds: of each search, or of each search on a graph; None: those of the scale.
     """
-    limit = SECONDS[scale] if seconds is None else seconds
+    limits = seconds if isinstance(seconds, Mapping) else dict.fromkeys(graphs, seconds or SECONDS[scale])
     return [
-        Play(graph, row, player, scale, limit, seed).unit
+        Play(graph, row, player, scale, limits[graph], seed).unit
         for seed in seeds
         for graph in graphs
         for row, player in players.items()

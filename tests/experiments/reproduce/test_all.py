@@ -11,6 +11,8 @@ import pytest
 from environment import zoo
 from experiments import reproduce
 from experiments.cli import main
+from experiments.commands import reproduce as reproduce_command
+from experiments.commands.parser import build_parser
 from experiments.reproduce.options import chosen_graphs, chosen_seeds
 from tests.commands import failure
 
@@ -112,7 +114,24 @@ def test_all_passes_options_on_to_the_tables_that_have_them(
     assert main(everything) == 0 and main(everything) == 0, "the same command goes on"
     assert "--seeds" not in Path("made/table1/README.md").read_text()
     page = Path("made/fig-search/README.md").read_text()
-    assert "`rlflow reproduce fig-search --scale smoke -o made/fig-search --seeds 3" in page
+    assert "`rlflow reproduce fig-search --scale smoke --seeds 3 -o made/fig-search" in page
+
+
+def test_all_keeps_the_tables_of_a_device_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tables = {name: reproduce.TABLES[name] for name in ("table1", "baselines")}
+    monkeypatch.setattr("experiments.reproduce.TABLES", tables)
+    monkeypatch.setattr("experiments.reproduce.options.require_working", lambda device: None)
+    made: list[tuple[str, str | None, str]] = []
+
+    def run(table: argparse.Namespace) -> int:
+        made.append((table.table, getattr(table, "device", None), str(table.output)))
+        return 0
+
+    options = build_parser().parse_args(["reproduce", "all", "--device", "cuda", "--executor", "local", "-o", "made"])
+    monkeypatch.setattr(reproduce_command, "run", run)
+    assert reproduce_command._everything(options) == 0
+    assert made == [("table1", None, "made/table1"), ("baselines", "cuda", "made/baselines/cuda")]
 
 
 def test_all_refuses_at_once_what_every_table_would_refuse(capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,6 +140,8 @@ def test_all_refuses_at_once_what_every_table_would_refuse(capsys: pytest.Captur
         ("--seeds", "3..1"): "--seeds",
         ("--device", ""): "--device expects a value",
         ("--device", "quantum"): "quantum",
+        ("--seed", "1"): "no option is '--seed 1' here",
+        ("--processes", "2"): "one process at a time",
     }.items():
         message = failure(capsys, "reproduce", "all", "--scale", "smoke", *options)
         assert says in message and len(message.splitlines()) == 1

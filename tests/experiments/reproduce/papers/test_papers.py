@@ -11,6 +11,7 @@ import pytest
 from environment import GraphSubstitutionEnv, zoo
 from experiments import reproduce
 from experiments.cli import main
+from experiments.config.run import load_config
 from experiments.reproduce.papers import curves, heatmap, opttime, table1, table3
 from experiments.reproduce.papers.cleaning import with_basic
 from experiments.reproduce.papers.printed import OPTIMISATION_SECONDS, PROPERTIES
@@ -94,7 +95,10 @@ def test_time_is_that_of_everything_and_of_the_episodes_at_the_end() -> None:
     search, learned = opttime.rows_of(records)
     assert (search["seconds"], search["playing"]) == (30.0, "–")
     assert (learned["seconds"], learned["playing"]) == (180.0, 20.0)
-    assert "takes longer than TASO's search on 1 of 1 graphs." in opttime.finding([search, learned])
+    said = opttime.finding([search, learned, {**learned, "row": "ppo exact", "seconds": 20.0}])
+    assert "`ppo exact` takes longer than TASO's search on 0 of 1 graphs." in said
+    assert "`ppo dream` takes longer than TASO's search on 1 of 1 graphs." in said
+    assert opttime.finding([learned]) == "No row that learns in a dream of ours stands beside TASO's search."
 
 
 @pytest.mark.full
@@ -132,9 +136,12 @@ def test_a_sweep_of_the_temperature_answers_in_words(
     assert f"{TINY}, best, on paper: 2 seeds are too few to see whether `dream.temperature` makes a" in said
     assert "World `best, on paper`: preset `demo` with " in said and "paper-cut" not in said
     assert len(list(Path("runs/reproduce/table3").glob("figure-*.png"))) == 2
-    assert "has none of bert-base-tiny: name a database that has with --prices" in failure(
-        capsys, "reproduce", "table3", "--scale", "smoke", "--worlds", "best, noisy prices"
-    )
+    for priced in table3.PRICES:
+        assert f"The world '{priced}' replays prices, and cpu.sqlite has none of bert-base-tiny: name a" in failure(
+            capsys, "reproduce", "table3", "--scale", "smoke", "--worlds", priced
+        )
+    exact = {name: load_config(each.preset, {}, each.settings) for name, each in table3.WORLDS.items()}
+    assert [each.dream.legality for each in exact.values()] == ["predicted"] * 4 + ["exact"] * 2
 
 
 def test_printed_temperatures_stand_beside_bert_alone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import itertools
 import json
@@ -16,6 +17,7 @@ from environment.substitution.env import WAYPOINT
 from experiments.cli import main
 from experiments.config.effect import effective
 from experiments.config.run import load_config
+from experiments.reproduce.search import controllers
 from experiments.reproduce.search.controllers import (
     COLUMNS,
     PLAYERS,
@@ -180,6 +182,37 @@ def test_searches_have_as_much_time_as_learning_takes() -> None:
     assert "A search was given at least the time that the slowest of these rows took" in finding(
         [*records, record("a", "taso", 1.0)], None
     )
+
+
+def test_the_table_gives_each_graph_its_own_time_of_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[str, str, int, object]] = []
+
+    def units_of(graphs, players, seeds, scale, seconds):  # type: ignore[no-untyped-def]
+        limits = seconds if isinstance(seconds, dict) else dict.fromkeys(graphs, seconds)
+        return [(graph, row, seed, limits[graph]) for seed in seeds for graph in graphs for row in players]
+
+    def run_units(units, options, progress):  # type: ignore[no-untyped-def]
+        given.extend(units)
+        minutes = {"resnet18": 2.0, "generated-100": 12.0}
+        worlds = {"ppo exact": "dream", "taso": ""}
+        return [
+            record(graph, row, 5.0, seed=seed, world=worlds[row], minutes=minutes[graph])
+            for graph, row, seed, _ in units
+        ]
+
+    monkeypatch.setattr(controllers, "units_of", units_of)
+    monkeypatch.setattr(controllers, "run_units", run_units)
+    options = argparse.Namespace(graphs=["generated-100", "resnet18"], controllers="taso,ppo exact", seeds="0,1")
+    options.__dict__.update(scale="full", seconds=None, command_line="rlflow reproduce controllers")
+    table = controllers.reproduce(options, SilentProgress())
+    assert "400 s (resnet18), 900 s (generated-100) for each search" in table.notes
+    assert [(row["graph"], row["controller"]) for row in table.rows] == [
+        (graph, row) for graph in ("resnet18", "generated-100") for row in ("taso", "ppo exact")
+    ]
+    searches = [(graph, seconds) for graph, row, _, seconds in given if row == "taso"]
+    assert searches == [("resnet18", 400), ("resnet18", 400), ("generated-100", 900), ("generated-100", 900)]
+    options.seconds = 60
+    assert "60 s for each search" in controllers.reproduce(options, SilentProgress()).notes
 
 
 def test_only_rows_that_the_table_has_are_judged() -> None:
