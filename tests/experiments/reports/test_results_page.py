@@ -67,6 +67,14 @@ def test_a_long_table_says_where_its_other_rows_are(results_page: Any, tmp_path:
     assert f"<td>{rows - 2}</td>" in text and f"<td>{rows - 1}</td>" not in text
 
 
+def test_cells_sort_by_the_digits_that_they_show(results_page: Any, tmp_path: Path) -> None:
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "table.csv").write_text("a\n12345.678\n0.123456\n-7\n", encoding="utf-8")
+    results_page.write_results_page(tmp_path, tmp_path / "results.html")
+    text = (tmp_path / "results.html").read_text(encoding="utf-8")
+    assert '<td data-value="12346">12,346</td>' in text and "<td>0.1235</td>" in text and "<td>-7</td>" in text
+
+
 def test_tables_without_a_file_of_their_figures_are_named(results_page: Any, tmp_path: Path) -> None:
     for name, file in {"a": "table.csv", "b": "table.md"}.items():
         (tmp_path / name).mkdir()
