@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from experiments.cli import main
 
+ROOT = Path(__file__).parents[1]
+
 
 def failure(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Runs a command that must refuse its input and leave no file behind; returns the last line of its message."""
+    """Runs a command that must refuse its input and leave no file behind; returns the last line of its message.
+
+    It runs in the current directory if a test has chosen one, else in an empty one.
+    """
     capsys.readouterr()
-    before = contents()
-    try:
-        status = main([*arguments])
-    except SystemExit as stop:  # argparse
-        status = int(stop.code or 0)
-    error = capsys.readouterr().err
-    message = error.strip().splitlines()[-1]
-    assert status == 2, error
-    assert message.startswith("rlflow") and "Traceback" not in error
-    assert contents() == before, "a failed command changed or left files"
+    with _outside_the_repository():
+        before = contents()
+        try:
+            status = main([*arguments])
+        except SystemExit as stop:  # argparse
+            status = int(stop.code or 0)
+        error = capsys.readouterr().err
+        message = error.strip().splitlines()[-1]
+        assert status == 2, error
+        assert message.startswith("rlflow") and "Traceback" not in error
+        assert contents() == before, "a failed command changed or left files"
     return message
+
+
+@contextlib.contextmanager
+def _outside_the_repository() -> Iterator[None]:
+    """Other tests write below the repository meanwhile, and to read all of it takes seconds."""
+    if Path.cwd() != ROOT:
+        yield
+        return
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        yield
 
 
 def contents() -> dict[str, bytes]:
