@@ -85,7 +85,8 @@ def run(options: argparse.Namespace) -> int:
     from experiments.runs.progress import make_progress
 
     settle(options)
-    directory = options.output or _of_device(Path("runs/reproduce", options.table), options)
+    device = _device_of(options)
+    directory = options.output or _of_device(Path("runs/reproduce", options.table), device)
     options.command_line = shlex.join(["rlflow", *options.arguments])
     require_writable_folder(directory, force=options.force or options.output is None)
     progress = make_progress()
@@ -97,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
     table = dataclasses.replace(table, provenance=said)
 
     def beside(page: str) -> str:
-        return with_other_devices(page, options.table, getattr(options, "device", "cpu"))
+        return with_other_devices(page, options.table, device)
 
     table.write(directory, beside)
     print(beside(table.brief(directory)), end="")
@@ -128,9 +129,10 @@ def _everything(options: argparse.Namespace) -> int:
         begun = time.monotonic()
         arguments = ["reproduce", name, "--scale", options.scale]
         arguments += _passed_on(options, build_parser().parse_args(arguments))
-        folder = options.output and _of_device(options.output / name, build_parser().parse_args(arguments))
-        arguments += [] if folder is None else ["-o", str(folder)]
-        if options.force or (folder is not None and _is_left_by(arguments, folder)):
+        if options.output is not None:
+            folder = _of_device(options.output / name, _device_of(build_parser().parse_args(arguments)))
+            arguments += ["-o", str(folder)]
+        if options.force or (options.output is not None and _is_left_by(arguments, folder)):
             arguments.append("--force")
         each = build_parser().parse_args(arguments)
         each.arguments = tuple(arguments)
@@ -157,9 +159,13 @@ def _passed_on(options: argparse.Namespace, table: argparse.Namespace) -> list[s
     ]
 
 
-def _of_device(folder: Path, table: argparse.Namespace) -> Path:
-    """Returns the folder of a table, or the one in it of the device that it measures on, if that is not the CPU."""
-    device = getattr(table, "device", "cpu")  # not every table has the option
+def _device_of(table: argparse.Namespace) -> str:
+    """Returns the device that a table measures on; not every table has the option."""
+    return str(getattr(table, "device", "cpu"))
+
+
+def _of_device(folder: Path, device: str) -> Path:
+    """Returns the folder of a table, or the one in it of a device that is not the CPU."""
     return folder if device == "cpu" else folder / device
 
 

@@ -233,27 +233,22 @@ def finding(records: Sequence[Record], seconds: int | None) -> str:
             if took and seconds is not None and 60 * (minutes := sum(took) / len(took)) > seconds:
                 longer[name].append(minutes)
     named = " and ".join(f"`{name}`" for name in rows)
+    times = "A search was given at least the time that the slowest of these rows took on the graph."
+    if seconds is not None:
+        times = " ".join(_longer(name, took, seconds, judged) for name, took in longer.items())
     return (
         f"By the mean of the seeds, {('', 'the better one of ', 'the best one of ')[len(rows) - 1]}{named} gains over "
         f"{BETTER:.0%} more than "
         f"every search on {_listed(better, judged)}. It gains over {WORTH:.0%} less than the best search on "
-        f"{_listed(worse, judged)}. {_times(longer, seconds, judged)} "
+        f"{_listed(worse, judged)}. {times} "
         f"Graphs on which nobody gains {WORTH:.0%} do not count."
     )
 
 
-def _times(longer: Mapping[str, Sequence[float]], seconds: int | None, judged: int) -> str:
-    """Returns what is to be said of the time of searches, by the minutes of each row where it took longer than one."""
-    if seconds is None:
-        return "A search was given at least the time that the slowest of these rows took on the graph."
-    found = {
-        name: (len(minutes), f": up to {max(minutes):.1f} minutes" if minutes else "")
-        for name, minutes in longer.items()
-    }
-    return " ".join(
-        f"`{name}` took longer than the {seconds} s of a search on {count} of {judged} graphs{most}."
-        for name, (count, most) in found.items()
-    )
+def _longer(name: str, minutes: Sequence[float], seconds: int, judged: int) -> str:
+    """Returns a sentence on the graphs on which a row took longer than a search."""
+    most = f": up to {max(minutes):.1f} minutes" if minutes else ""
+    return f"`{name}` took longer than the {seconds} s of a search on {len(minutes)} of {judged} graphs{most}."
 
 
 def _listed(some: Sequence[str], judged: int) -> str:

@@ -17,12 +17,16 @@ from experiments.reproduce.options import chosen_graphs, chosen_seeds
 from tests.commands import failure
 
 
+def keep_tables(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Leaves some tables alone, in this order."""
+    monkeypatch.setattr("experiments.reproduce.TABLES", {name: reproduce.TABLES[name] for name in names})
+
+
 def test_one_table_that_fails_does_not_keep_the_others_from_being_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    tables = {name: reproduce.TABLES[name] for name in ("baselines", "table1")}
-    monkeypatch.setattr("experiments.reproduce.TABLES", tables)
+    keep_tables(monkeypatch, "baselines", "table1")
     Path("made").mkdir()
     Path("made/baselines").write_text("no folder")
     assert main(["reproduce", "all", "--scale", "smoke", "-o", "made"]) == 2
@@ -30,7 +34,7 @@ def test_one_table_that_fails_does_not_keep_the_others_from_being_made(
     assert "1 of 2 tables are made: all but baselines." in printed.out and "rlflow:" in printed.err
     assert Path("made/table1/table.csv").is_file()
     Path("made/baselines").unlink()
-    monkeypatch.setattr("experiments.reproduce.TABLES", {"table1": tables["table1"]})
+    keep_tables(monkeypatch, "table1")
     assert main(["reproduce", "all", "--scale", "smoke", "-o", "made"]) == 0, "the same command goes on"
     Path("made/table1/README.md").write_text("Of somebody else.")
     assert main(["reproduce", "all", "--scale", "smoke", "-o", "made"]) == 2, "what is there is not overwritten"
@@ -108,8 +112,7 @@ def test_all_passes_options_on_to_the_tables_that_have_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    tables = {name: reproduce.TABLES[name] for name in ("table1", "fig-search")}
-    monkeypatch.setattr("experiments.reproduce.TABLES", tables)
+    keep_tables(monkeypatch, "table1", "fig-search")
     everything = ["reproduce", "all", "--scale", "smoke", "--seeds", "3", "-o", "made"]
     assert main(everything) == 0 and main(everything) == 0, "the same command goes on"
     assert "--seeds" not in Path("made/table1/README.md").read_text()
@@ -119,8 +122,7 @@ def test_all_passes_options_on_to_the_tables_that_have_them(
 
 def test_all_keeps_the_tables_of_a_device_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    tables = {name: reproduce.TABLES[name] for name in ("table1", "baselines")}
-    monkeypatch.setattr("experiments.reproduce.TABLES", tables)
+    keep_tables(monkeypatch, "table1", "baselines")
     monkeypatch.setattr("experiments.reproduce.options.require_working", lambda device: None)
     made: list[tuple[str, str | None, str]] = []
 
